@@ -138,8 +138,8 @@ async def _steer(
     messages: AsyncIterator[str] | None,
     events: asyncio.Queue[dict[str, Any]],
 ) -> None:
-    """Give the agents each message; one that comes before they have begun waits for their end. One
-    that is refused becomes an event.
+    """Give each message to the agents. A message that comes before they have begun waits until
+    then; one that is refused becomes an event.
     """
     if messages is None:
         return

@@ -427,8 +427,8 @@ def _managed_rules(environment: Environment, loaded: LoadedConfig) -> Rules:
 
 
 def _never_advise(config: Config, names: Iterable[str]) -> frozenset[str]:
-    """Return the agents that advise nobody. One that is named as the advisor may be beside a pinned
-    agent.
+    """Return the agents that never advise. An agent that is named as the advisor may work beside a
+    pinned agent.
     """
     return frozenset(config.opt_out) if config.advisor != "auto" else config.never(names)
 

@@ -29,7 +29,9 @@ LONGEST_OUTPUT = 100_000
 
 
 def kind_of(call: Call) -> ToolKind:
-    """Return the kind of a call: what its tool says, else what follows from the tool's effect."""
+    """Return the kind of a call for editors: the one that its tool names, else one that follows
+    from the tool's effect.
+    """
     tool = facts_of(call.tool)
     return tool.editor_kind or EFFECT_KINDS[tool.effect]
 

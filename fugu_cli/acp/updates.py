@@ -101,7 +101,7 @@ def message(text: str, id: str | None = None) -> AgentMessageChunk:
 
 
 def meta(fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the metadata of an update with fugu's fields under its name, None if there are none."""
+    """Return fugu's own fields as the metadata of an update, None if there are none."""
     return {"fugu": fields} if fields else None
 
 

@@ -185,7 +185,7 @@ class ApprovalQueue:
 
     @property
     def pending(self) -> Pending:
-        """The calls that wait besides it."""
+        """The calls that wait behind this question."""
         return self._pending
 
     def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:

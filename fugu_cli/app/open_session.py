@@ -163,9 +163,9 @@ class Session:
         await _record(self, await _with_hooks(self, request))
 
     async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
-        """Record a message for the agents that are at work, with the pictures and PDFs that `@`
-        names in it. They read it with the next result. Return False where the request has ended
-        meanwhile. Raises UsageError where a hook refuses it.
+        """Record a message for the running agents, with the pictures and PDFs that `@` names in it.
+        They read it with their next result. Return False if the request has ended meanwhile. Raises
+        UsageError if a hook refuses it.
         """
         message = await _message(self, text, typed, media)
         if self.log.state.request.finished is not None:
@@ -185,8 +185,8 @@ class Session:
         return is_available and self.pinned in (None, plan.agent)
 
     async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
-        """Record a change that the user wants in the open plan. The agent that made it continues
-        its turn. Raises UsageError where there is no plan, or a hook refuses the message.
+        """Record a change that the user wants in the open plan. The agent that made the plan
+        continues its turn. Raises UsageError if there is no plan or a hook refuses the message.
         """
         message = await _message(self, text, typed, media)
         if self.log.state.open_plan is None:
@@ -358,11 +358,9 @@ class Session:
         return f"{rule} in {self.permissions_file}"
 
     async def compact(self) -> None:
-        """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to
-        sum up.
-
-        The agent of the newest turn writes the summary, unless it was left out since; then another
-        one.
+        """Replace the conversation so far by a summary. Raises UsageError if there is nothing to
+        summarise. The agent of the newest turn writes the summary, or another one if that agent has
+        been excluded since.
         """
         state = self.log.state
         if not any(turn.replies for request in state.shown_requests for turn in request.every_turn):

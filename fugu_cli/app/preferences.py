@@ -106,7 +106,7 @@ class InputHistory:
             self._path.chmod(0o600)
 
     def walk(self, by: int, current: str) -> str | None:
-        """Return the text before (-1) or after (+1) the shown one, None at either end."""
+        """Return the earlier (-1) or later (+1) text than the shown one, None at either end."""
         if self._at is None or (self._at < len(self.texts) and self.texts[self._at] != current):
             self._at, self._draft = len(self.texts), current
         at = self._at + by

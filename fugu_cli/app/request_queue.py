@@ -512,8 +512,8 @@ class RequestQueue:
             await self._drive(request)
 
     async def _ask_about_plan(self, session: DrivenSession) -> QueuedRequest | None:
-        """Ask about the open plan, and return the request that follows from the user's answer. None:
-        there is no plan, or the user leaves it as it is.
+        """Ask about the open plan, and return the request that follows from the answer. None: there
+        is no plan, or the user leaves it open.
         """
         plan = session.log.state.open_plan
         if plan is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class DrivenSession(Protocol):
-    """A session that runs requests one after the other. Interfaces draw its log."""
+    """A session that runs requests one after the other. Interfaces show its log."""
 
     effort: Effort
     """The reasoning effort from the next request on, "" for each entry's own."""

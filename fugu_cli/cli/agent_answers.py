@@ -97,8 +97,9 @@ async def agent_answer(
 
 
 def answering_config(loaded: LoadedConfig, agent: str) -> LoadedConfig:
-    """Return the configuration of a session that answers one question and has the tools that read
-    files. `agent` alone answers; "": the one that always does, else the cascade chooses.
+    """Return the configuration of a session that answers one question with the tools that read
+    files. `agent` is the one that answers; with "" it is the single agent of the configuration, or
+    the cascade chooses.
     """
     config = loaded.config
     rule = f"single:{agent}" if agent else config.coordinator

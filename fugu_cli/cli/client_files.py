@@ -41,7 +41,9 @@ class EndpointForClients:
 
 
 class _Record(BaseModel):
-    """Record for `--remove`: the configuration file before (None: there was none) and after."""
+    """The record that `--remove` needs: the configuration file before the change (None if there was
+    none) and after it.
+    """
 
     path: Path
     before: str | None

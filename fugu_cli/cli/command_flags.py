@@ -40,7 +40,7 @@ from fugu_cli.cli.flags import (
 
 @dataclass(frozen=True)
 class CommitFlags:
-    """`fugu commit`, as the user wrote it."""
+    """The flags of `fugu commit`."""
 
     paths: Annotated[
         list[str] | None,
@@ -61,7 +61,7 @@ class CommitFlags:
 
 @dataclass(frozen=True)
 class PullRequestFlags:
-    """`fugu pr`, as the user wrote it."""
+    """The flags of `fugu pr`."""
 
     base: BaseFlag = None
     title: Annotated[str | None, option("--title", help="your own title", metavar="TEXT")] = None
@@ -76,7 +76,7 @@ class PullRequestFlags:
 
 @dataclass(frozen=True)
 class ReviewFlags:
-    """`fugu review`, as the user wrote it."""
+    """The flags of `fugu review`."""
 
     base: BaseFlag = None
     format: Annotated[
@@ -232,7 +232,7 @@ McpScopeFlag = Annotated[
 
 @dataclass(frozen=True)
 class McpAddFlags:
-    """`fugu mcp add`, as the user wrote it."""
+    """The flags of `fugu mcp add`."""
 
     name: Annotated[str, typer.Argument(metavar="NAME")]
     target: Annotated[
@@ -316,7 +316,7 @@ class McpServeFlags:
 
 @dataclass(frozen=True)
 class PluginAddFlags:
-    """`fugu plugin add`, as the user wrote it."""
+    """The flags of `fugu plugin add`."""
 
     source: Annotated[
         str, typer.Argument(metavar="FOLDER|ADDRESS", help="a folder, or a git address")

@@ -75,7 +75,7 @@ def doctor() -> int:
 
 
 def report(findings: Iterable[Finding] | None = None) -> str:
-    """Return the findings as lines of text; by default those of now."""
+    """Return the findings as lines of text. None stands for the findings of now."""
     rows = list(_check_all(current_path()) if findings is None else findings)
     width = max(len(finding.what) for finding in rows)
     lines = []

@@ -474,8 +474,8 @@ def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
 def flags_as_parameters(
     flags: type[Flags],
 ) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
-    """Make a command whose parameters are the fields of a frozen dataclass: it is called with one
-    of those.
+    """Return a decorator that makes a command whose parameters are the fields of a frozen
+    dataclass. The command is called with an instance of it.
     """
 
     def decorate(command: Callable[[Flags], int]) -> Callable[..., int]:

@@ -72,9 +72,9 @@ class _Pending:
 
 
 def commit(flags: CommitFlags) -> int:
-    """Commit what is staged, or what the flags name. Raises UsageError where there is nothing,
-    where git or a hook refuses, and where the message would have to be looked at and there is no
-    terminal."""
+    """Commit the staged changes, or those that the flags name. Raises UsageError if there are none,
+    if git or a hook refuses, or if the user has to see the message and there is no terminal.
+    """
     edits = not (flags.message or flags.yes or flags.dry_run)
     if flags.message and not "".join(flags.message).strip():
         raise UsageError("the message is empty", hint='give one: fugu commit -m "..."')

@@ -67,7 +67,7 @@ def remove(name: str) -> int:
 
 
 def list_plugins() -> int:
-    """List the plugins, what each brings here, and why one, or a part of it, is not used."""
+    """List the plugins, what each brings, and why a plugin or a part of it is not used."""
     loaded = current_config(quiet=True)
     index = read_index(loaded.trust_data)
     if not index:

@@ -24,7 +24,7 @@ from fugu_cli.session.store import SessionSummary, recorded_root
 
 
 def list_or_change_sessions(flags: SessionsFlags) -> int:
-    """Print the list, or do what was asked with one of them."""
+    """List the sessions, or change one of them as the flags say."""
     if flags.repaired:
         return _repair(flags.search, flags.repaired)
     if flags.fork is not None:
@@ -152,7 +152,7 @@ def _archive(key: str, *, archived: bool) -> int:
 
 
 def _delete(key: str, yes: bool) -> int:
-    """Ask, unless `yes`, then remove a session. Raises UsageError where it cannot ask."""
+    """Remove a session, after asking unless `yes`. Raises UsageError if it cannot ask."""
     loaded = current_config()
     path = kept.find_session(loaded.config.data, loaded.root, key)
     summaries = kept.session_summaries([path]) + kept.session_summaries([path], archived=True)

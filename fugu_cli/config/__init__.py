@@ -111,8 +111,8 @@ class LspEntry(ConfigTable):
 
 
 class Config(ConfigTable):
-    """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or
-    fugu finds it.
+    """The keys of `.fugurc`. None stands for a key without a fixed default: either there is no
+    limit, or fugu finds the value.
     """
 
     coordinator: str = "trinity"

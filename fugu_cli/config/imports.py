@@ -62,7 +62,7 @@ Table = Mapping[str, object]
 
 @dataclass
 class ImportedSettings:
-    """The settings of another agent, as far as fugu has them, too."""
+    """Settings of another agent that fugu supports as well."""
 
     files: list[Path] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)

@@ -153,7 +153,7 @@ class StoredLogins:
         return (kept[name] or _from_keyring(name)) if name in kept else ""
 
     def keep(self, address: str, text: str) -> str:
-        """Keep it in place of an older one. Returns where. Raises StorageError."""
+        """Keep a key in place of an earlier one, and return where it is kept. Raises StorageError."""
         return keep_key(f"{MCP_LOGIN}{address}", text)
 
     def remove(self, address: str) -> bool:

@@ -226,10 +226,9 @@ class AgentEntry(ConfigTable):
 
     @property
     def rates(self) -> Price | None:
-        """The price, None if unknown.
-
-        Only for entries that `config.pool.pool` returned. Models on this machine are free, and so
-        is a server that gets no key: it cannot tell whom to bill.
+        """The price, None if unknown. Only for entries that `config.agent_pool` has filled in.
+        Models on this machine are free, and so is a server that gets no key, because it cannot tell
+        whom to bill.
         """
         free = self.is_local or not (self.api_key_env or self.headers)
         return self.price or (Price() if free else None)

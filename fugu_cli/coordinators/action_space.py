@@ -292,7 +292,7 @@ def verifies_own_work(state: SessionState, agent: str) -> bool:
 def _without(
     excluded: dict[str, Exclusion], members: Sequence[Member], names: Sequence[str], why: str
 ) -> dict[str, Exclusion]:
-    """Exclude these agents as well, if any agent is left without them."""
+    """Exclude these agents as well, unless no other agent would be left."""
     left = {member.name for member in members} - excluded.keys()
     if not left - set(names):
         return excluded

@@ -68,8 +68,8 @@ def build_baseline(
 
 
 class SingleAgentRounds:
-    """One agent as Worker, again and again; a reflecting one is told to look critically from its
-    second turn.
+    """One agent that works as Worker again and again. If it reflects, it is told from its second
+    turn on to review its work critically.
     """
 
     def __init__(self, baseline: str, agent: str, most_turns: int) -> None:

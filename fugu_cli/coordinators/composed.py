@@ -98,7 +98,7 @@ class KindReader(Protocol):
 
 @dataclass(frozen=True)
 class _Kinds:
-    """The weights of the kinds in one decision, and where they come from."""
+    """The weights of the kinds of request in one decision, and their origin."""
 
     weights: Mapping[Kind, float]
     source: str
@@ -130,7 +130,7 @@ class ComposedHead:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The agents that it chooses from."""
+        """The agents to choose from."""
         return self._members
 
     def kind_matters(self, outcomes: OutcomesKnown) -> bool:

@@ -84,7 +84,7 @@ def _events_of(request: UnreadRequest) -> list[Event]:
 
 
 def _words(state: SessionState, number: int) -> str:
-    """Return the words of a request as its decision would have read them."""
+    """Return the text of a request as a decision would have read it."""
     begun = [index for index, event in enumerate(state.events) if isinstance(event, Asked)]
     if len(begun) < number or len(state.requests) < number:
         return ""

@@ -40,11 +40,9 @@ LATER_TURN = 0.4
 
 @dataclass(frozen=True)
 class Attempt:
-    """One Worker's turn that something judged.
-
-    `kinds` are the probabilities of the request's kind, empty where nobody read it; `after` names
-    the agents whose turns failed before it. `model` is what the agent was then: an entry may name
-    another one today. Requests of a session are counted from 1.
+    """A Worker's turn that something judged. `kinds` are the probabilities of the request's kind,
+    empty if they were never read. `after` names the agents whose turns failed before. `model` is
+    the agent's model at that time. Requests of a session are counted from 1.
     """
 
     agent: str
@@ -248,7 +246,7 @@ def _attempts(
 
 
 def _judgement(state: SessionState, turn: Turn, turns: Sequence[Turn]) -> tuple[bool, float] | None:
-    """Return whether the work of a turn was right and how much that counts, None where nothing
+    """Return whether the work of a turn was right and the weight of that judgement; None if nothing
     judged it.
     """
     following = next((later for later in turns if later.number > turn.number), None)

@@ -52,7 +52,7 @@ class AccountedAgent(AgentWrapper):
 
 
 class _CallUnderWay:
-    """A listener of one call that keeps its entry in the account true."""
+    """Listens to a running call and keeps its entry in the account up to date."""
 
     def __init__(self, account: CallAccount, member: Member, prompt: Prompt, say: Say) -> None:
         self._account = account

@@ -160,7 +160,7 @@ class _WrittenByCall:
                 self._folders |= set(targets)
 
     def _located(self, word: Word, folders: Sequence[Path]) -> Iterator[Path]:
-        """Yield where the word leads, as it is written and with links followed."""
+        """Yield the path that a word names, as written and with links resolved."""
         for folder in folders:
             resolved = paths.locate(word.text, self._root, folder)
             if isinstance(resolved, Path) and not word.expands:

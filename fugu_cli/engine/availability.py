@@ -40,8 +40,9 @@ FAILED_TURNS_AFTER_WAITING = 10
 
 @dataclass(frozen=True)
 class NextTry:
-    """The unavailable agent that a request tries next, after so many seconds. `probe`: it is tried
-    before its time, because nobody else is left."""
+    """The unavailable agent that a request tries next, and the seconds to wait. `probe`: it is
+    tried too early, because no other agent is left.
+    """
 
     agent: str
     seconds: float = 0.0
@@ -49,8 +50,8 @@ class NextTry:
 
 
 def wake(team: Team, names: Collection[str]) -> None:
-    """Let these agents be tried at once, as the user wants it. A key that was refused is not asked
-    again: `retry_agent` does that.
+    """Let these agents be tried at once, because the user wants it. An agent whose key was refused
+    is not asked again; that is what `retry_agent` does.
     """
     if team.breaker is not None:
         team.breaker.wake(names)
@@ -159,12 +160,12 @@ def record_exclusions(
     over_budget: Mapping[str, str],
     next_try: NextTry | None = None,
 ) -> None:
-    """Write down who is excluded now, where that has changed. `next_try` is in again.
+    """Record the excluded agents if they have changed. `next_try` is not excluded any more.
 
-    An agent that failed is tried again when its cooldown is over and another agent has replied.
-    Where its host could not be reached, that holds for all agents of the host. Before that every
-    other agent comes first, and where they all fail the request is over: without a network it would
-    go on for minutes. One that no budget carries stays out, as what is left of a budget only
+    An agent that failed is tried again when its cooldown is over and another agent has replied. If
+    its host could not be reached, that holds for all agents of the host. Until then every other
+    agent is preferred; if all fail, the request ends, because without a network it would go on for
+    minutes. An agent that exceeds a budget stays excluded, because the rest of a budget only
     shrinks.
     """
     excluded = log.state.request.failed_agents

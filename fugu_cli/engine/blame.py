@@ -246,7 +246,7 @@ class BlameTracker:
         self.states[path] = FileState(blob, written, before.first, before.was)
 
     def now(self, path: str, blob: str, data: bytes) -> AttributedLines:
-        """Return the file as it is at last, whoever changed it since."""
+        """Return the present state of a file, whoever changed it since."""
         state = self.states.get(path)
         if state is not None and state.blob == blob:
             return state.written

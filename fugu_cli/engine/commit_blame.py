@@ -96,7 +96,7 @@ def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
 
 
 def record_text(blamed: CommitBlame, commit: str) -> str:
-    """Return the Agent Trace record of a commit, on one line of JSON: who wrote which of its lines."""
+    """Return the Agent Trace record of a commit, in one line of JSON: the author of each line."""
     turns = [share.cost for share in blamed.turns]
     record = {
         "version": TRACE_VERSION,

@@ -144,11 +144,11 @@ def _message_tokens(message: Message) -> float:
 
 
 def boundary(state: SessionState, member: Member) -> int | None:
-    """Return the newest line that a summary would stand for in the middle of a request; None when
+    """Return the newest line that a summary in the middle of a request would replace; None if
     nothing is gained.
 
-    The earliest place after which all that is kept takes little of the agent's context; always
-    before a reply, so that every call that is kept has its result.
+    It is the earliest line after which the events take little of the agent's context. The next
+    event is always a reply, so that every call that is kept has its result.
     """
     newest, events = state.newest_compaction, state.events
     first = newest.upto + 1 if newest else 0
@@ -266,9 +266,11 @@ def memory_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
 
 
 def fit_window(prompt: Prompt, member: Member) -> Prompt:
-    """Return the prompt as far as the agent can read it. Its largest results are cut first, those
-    behind the last reply before all others: no cache has them, and they stay below the summary.
-    Then its oldest messages are left out. The last message stays whole.
+    """Return the prompt, shortened to the agent's context.
+
+    The largest results are cut first, starting with those after the last reply, because these are
+    in no cache and stay visible below the summary. Then the oldest messages are left out. The last
+    message is never cut.
     """
     room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
     messages = list(prompt.messages)

@@ -36,9 +36,11 @@ PARTS = (
 
 @dataclass(frozen=True)
 class ContextUse:
-    """The next prompt of an agent. `parts`: tokens by name, in the order of PARTS, without those
-    that are empty. `cached`: tokens that its provider has seen before; `dollars`: what reading the
-    prompt costs, None without a price. `counted`: by the provider's own count, not by a guess."""
+    """The size of the next prompt of an agent. `parts` are tokens by name, in the order of PARTS,
+    without empty ones. `cached` are the tokens that its provider has seen before. `dollars` is the
+    price of reading the prompt, None if unknown. `counted`: the provider counted the tokens, they
+    are not a guess.
+    """
 
     agent: str
     parts: dict[str, int]

@@ -240,7 +240,7 @@ class ClientChannel(Protocol):
     """
 
     def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
-        """Return the prompt of a turn's call as its agent gets it."""
+        """Return the prompt of a turn as its agent gets it."""
 
     def wait(self, turn: Turn) -> None:
         """A turn's call waits, and may then be tried again. Raises AgentError where it must not
@@ -250,7 +250,7 @@ class ClientChannel(Protocol):
 
 @dataclass
 class ModeSwitch:
-    """The permission mode that the user changed to; None as long as the mode of the rules holds."""
+    """The permission mode that the user changed to; None if the mode of the rules still holds."""
 
     mode: policy.Mode | None = None
 

@@ -197,8 +197,8 @@ def _request_messages(
 
 
 def shown_rules(rules: Rules, before: Rules) -> str:
-    """Return the session's rules; of a later request what differs from those `before` it. "" where
-    nothing does.
+    """Return the rules of the session; for a later request only those that differ from `before`, ""
+    if none does.
     """
     heading = "[Changed since the last request:]" if before else EVERY_RULE
     lines = [f"{name}: {text}" for name, text in rules if (name, text) not in before]
@@ -206,8 +206,8 @@ def shown_rules(rules: Rules, before: Rules) -> str:
 
 
 def shown_memory(memory: Sequence[MemoryText], before: Sequence[MemoryText]) -> str:
-    """Return the memory files as data; of a later request those that differ from `before`. ""
-    where nothing does.
+    """Return the memory files as data; for a later request only those that differ from `before`, ""
+    if none does.
     """
     texts = []
     for file in memory:

@@ -149,9 +149,9 @@ async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
 
 
 def _due_after_a_cut(context: TurnContext) -> Call | None:
-    """Return the tests and checks, where acceptance checks decide and the newest turn was cut after
-    it had changed something: who is to act depends on what it left behind. A workflow runs them at
-    its end.
+    """Return the tests and checks that have to run because acceptance checks decide and the newest
+    turn was cut after it had changed something: the next agent depends on their results. A workflow
+    runs them at its end.
     """
     state = context.log.state
     turns = state.request.turns

@@ -307,9 +307,9 @@ coordinators/conductor/planner.py reads far fewer."""
 
 
 async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
-    """Ask the planner and record what it wrote; what it costs is the request's like any other call.
-    One that no budget carries has failed: another agent plans, or the request is done turn by
-    turn."""
+    """Ask the planner and record its reply and costs. A planner whose call exceeds a budget has
+    failed: another agent plans, or the request is done turn by turn.
+    """
     log, name = context.log, decision.agent
     member = context.team.members[name]
     limits = spending.budgets_of(context.environment.limits.budget)

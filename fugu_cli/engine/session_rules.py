@@ -186,7 +186,7 @@ def _confinement(box: Sandbox | None) -> str:
 
 
 def _user_rules(rules: Rules) -> str:
-    """Return the user's own rules, as far as they are few."""
+    """Return the user's own rules, if they are few."""
     kinds = (("allowed", rules.allow), ("asked about", rules.ask), ("denied", rules.deny))
     text = "; ".join(f"{word}: {', '.join(patterns)}" for word, patterns in kinds if patterns)
     if len(text) <= MOST_USER_RULES:

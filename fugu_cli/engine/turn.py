@@ -270,8 +270,8 @@ async def _ask(
 
 
 class _UnderWay:
-    """A turn's call while it is made: what it says and waits for is told, what it may cost is set
-    aside.
+    """A running model call: passes on what the agent says and waits for, and reserves the money
+    that the call may cost.
     """
 
     def __init__(self, context: TurnContext, turn: Turn, member: Member, prompt: Prompt) -> None:
@@ -396,8 +396,8 @@ def interrupted_event(
 
 
 def failed_event(turn: int, name: str, error: AgentError) -> Failed:
-    """Return the event of an agent's failure, in words, with what it used. It names the agent, so
-    its words need not.
+    """Return the event of an agent's failure, with what it used. The event names the agent, so its
+    text need not.
     """
     message = str(error).removeprefix(f"{name}: ")
     joint = "." if error.hint[:1].isupper() else ";"

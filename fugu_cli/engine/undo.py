@@ -33,15 +33,15 @@ class NothingToUndo(UsageError):
 
 @dataclass(frozen=True)
 class UndoableRequest:
-    """A request that can be taken back, and what it did to files."""
+    """A request that can be undone, and its changes to files."""
 
     asked: Asked
     made: FileEffects
 
 
 def undoable_requests(state: SessionState) -> tuple[list[UndoableRequest], list[Undone]]:
-    """Requests that can be undone, the next one last; and undos that can be redone, the next one
-    last.
+    """Return the requests that can be undone, and the undos that can be redone. The next one stands
+    last in each.
     """
     history = state.undo_history
     standing = [_undoable_request(state.requests[index]) for index in history.requests]
@@ -62,8 +62,8 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
 
 
 async def unclaimed_paths(log: Log, workspace: Workspace) -> dict[str, str]:
-    """Return the files that `undo` would take back although the user may have changed them, each
-    with the command that ran then. Raises as `undo_preview`.
+    """Return files that `undo` would restore although the user may have changed them, each with the
+    command that ran when it changed. Raises as `undo_preview`.
     """
     return (await _undoable(log, workspace)).made.unclaimed
 

@@ -239,11 +239,10 @@ class HookOutput:
 
 @dataclass(frozen=True)
 class HookAnswer:
-    """A hook's decision, "" for none, and what it wants said or changed.
-
-    `input` replaces the arguments of the call, `output` its result. `stop` is the reason to end all
-    work, else None. `fault` says what went wrong with the hook; `unsure` says that its decision is
-    therefore unknown.
+    """A hook's decision, "" if it makes none, and the changes it wants. `input` replaces the
+    arguments of the call, `output` its result. `stop` is the reason to end all work, None if it
+    does not want that. `fault` says what went wrong with the hook, and `unsure` that its decision
+    is unknown for that reason.
     """
 
     decision: HookDecision = ""

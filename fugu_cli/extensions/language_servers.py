@@ -516,7 +516,7 @@ class _Server:
             self._pull(path, document)
 
     def _pull(self, path: Path, document: _Document) -> None:
-        """Ask for the errors of a document as it is now, if the server tells them only then."""
+        """Ask for the errors of a document, if the server sends errors only on request."""
         if self._is_pulled and self._client is not None:
             task = asyncio.create_task(self._ask_for_errors(self._client, path, document))
             self._pulls.add(task)

@@ -345,7 +345,7 @@ def sdk_errors() -> tuple[type[Exception], ...]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether the server answered that it did not do what was asked."""
+    """Return whether the error is the answer of a server that refuses a request."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and not is_closed(error) and not _is_timeout(error)

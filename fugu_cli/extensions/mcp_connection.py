@@ -102,7 +102,7 @@ class CallClock:
 
 
 def _only_reads(tool: Listed) -> bool:
-    """Return whether the server says of its tool that it only reads."""
+    """Return whether the server says that a tool only reads."""
     return tool.annotations is not None and tool.annotations.read_only_hint is True
 
 

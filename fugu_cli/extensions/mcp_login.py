@@ -50,7 +50,7 @@ class LoginStore(Protocol):
 
     @property
     def hide(self) -> Callable[[Mapping[str, str]], None]:
-        """Mask these values from now on. Their names say that they are secrets."""
+        """Mask these values from now on. The names must say that they are secrets."""
 
 
 class StoredLogin:

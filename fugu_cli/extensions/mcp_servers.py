@@ -234,8 +234,8 @@ FIND_SCHEMA = (
 def _deferred(
     tools: Sequence[Tool[RawArguments]], starting: Callable[[], tuple[str, ...]]
 ) -> tuple[Tool[RawArguments], ...]:
-    """Return the tools; if there are many, hidden ones behind a tool that finds them. `starting`
-    names the servers whose tools may come yet.
+    """Return the tools. If there are many, most are hidden until the tool that finds them shows
+    them. `starting` names the servers whose tools are not known yet.
     """
     if len(tools) <= MOST_SHOWN:
         return tuple(tools)

@@ -128,7 +128,9 @@ class StdioTransport:
         return "; ".join(parts)
 
     async def _note_exit_code(self) -> None:
-        """Note the exit code of a process that ended by itself, not the code that ending it causes."""
+        """Note the exit code of a process that ended by itself. The code of a process that fugu
+        ends is not noted.
+        """
         if self.ended.is_set() and not self._closing and self._running is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._running.process.wait(), EXIT_SECONDS)

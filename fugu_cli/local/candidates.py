@@ -62,8 +62,8 @@ class CodeCandidate:
         return f"{self.function.name} in {self.path}"
 
     def around(self, content: str) -> tuple[str, str]:
-        """Return what stands before and behind the line. The code behind the function comes first,
-        so that a server reads it once for all lines.
+        """Return the text before and after the line. The code after the function comes first, so
+        that a server reads it only once for all lines.
         """
         assert self.line is not None
         lines, function = content.split("\n"), self.function
@@ -74,8 +74,8 @@ class CodeCandidate:
         return (f"{behind}\n\n\n" if behind else "") + before + head, rest
 
     def with_line(self, content: str, filled: str) -> str | None:
-        """Return the file with what the model filled in; None where that changes nothing or cannot
-        be read.
+        """Return the file with the line that the model wrote; None if that changes nothing or makes
+        the file unreadable.
         """
         assert self.line is not None
         lines = content.split("\n")
@@ -133,10 +133,11 @@ class CodeCandidate:
 
 
 def candidates(files: Mapping[str, str], output: str) -> list[CodeCandidate]:
-    """Return what to try on these files (path to content), in order. `output` is the tests'.
+    """Return the changes to try on these files (path to content), in order. `output` is that of the
+    tests.
 
-    Lines come first, because they cost least: those that the output names, then those of short
-    functions. Then bodies, the other lines, and bodies again, sampled.
+    Single lines come first, because they cost least: those that the output names, then those of
+    short functions. Then come function bodies, the other lines, and bodies again, with sampling.
     """
     blamed = [
         (path, function)
@@ -168,9 +169,7 @@ def candidates(files: Mapping[str, str], output: str) -> list[CodeCandidate]:
 
 
 def lines_in_output(path: str, output: str) -> list[int]:
-    """Return the lines of the file, from 1, that the tests' output names, each as often as it
-    does.
-    """
+    """Return the line numbers of the file, from 1, in the tests' output, with repetitions."""
     named = rf'(?:^|[\s"(/]){re.escape(path)}(?::|", line )(\d+)'
     return [int(number) for number in re.findall(named, output, re.MULTILINE)]
 

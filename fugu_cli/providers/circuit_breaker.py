@@ -283,8 +283,8 @@ class CircuitBreaker:
             self._keep_window(name, self._failing[name])
 
     def _keep_window(self, name: str, failing: FailingAgent) -> None:
-        """Write down that the account of `name` is used up. Where that fails, only this breaker
-        knows it.
+        """Write down that the account of `name` is used up. If that fails, only this breaker knows
+        it.
         """
         account = self._accounts.get(name)
         if self._quotas is None or account is None:
@@ -302,8 +302,8 @@ class CircuitBreaker:
             self._windows[name] = window
 
     def _read_windows(self) -> None:
-        """Take over what other processes have learned since: accounts that are used up, and those
-        that have answered.
+        """Read what other processes have learned: which accounts are used up, and which have
+        answered since.
         """
         if self._quotas is None:
             return

@@ -48,8 +48,8 @@ class GitSetting:
 
 
 def git_settings(folders: Sequence[Path]) -> Iterator[GitSetting]:
-    """Yield every setting that git could find in one of these folders, those of included files
-    too. Raise UnreadableConfiguration.
+    """Yield every setting that git may find in one of these folders, including those of included
+    files. Raises UnreadableConfiguration.
     """
     if "alias." in os.environ.get("GIT_CONFIG_PARAMETERS", ""):
         raise UnreadableConfiguration("aliases in GIT_CONFIG_PARAMETERS")

@@ -136,9 +136,7 @@ Fact = TypeVar("Fact", bound=BaseModel)
 
 
 class SecretSpan(NamedTuple):
-    """A secret in a text, from `start` to before `end`; a mark that stands there already is one,
-    too.
-    """
+    """A secret in a text, from `start` to before `end`. A mark in the text counts as one."""
 
     start: int
     end: int
@@ -396,9 +394,8 @@ class Redactor:
         ]
 
     def original(self, call: Call, *, others: bool = True) -> Call:
-        """Return a recorded call as its agent made it; itself if this process masked nothing in it.
-
-        `others`: another call with the same recorded arguments may stand in, for calls that fugu
+        """Return a recorded call as its agent made it; the same call if this process masked nothing
+        in it. `others`: another call with equal recorded arguments will do, for calls that fugu
         repeats as evidence.
         """
         made = self._made.get((call.id, call.arguments))

@@ -97,9 +97,8 @@ NOT_SEARCHED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"
 
 
 def self_running_file(path: Path, root: Path) -> SelfRunningFile | None:
-    """Return the class of a resolved path below `root`, None where nothing runs it by itself.
-
-    A path of both classes belongs to the first.
+    """Return why and when a resolved path below `root` is run, None if nothing runs it by itself. A
+    path of both classes counts as one of the first.
     """
     if not inside(path, root):
         return None

@@ -154,8 +154,8 @@ def patched_paths(patch: str) -> tuple[str, ...]:
 
 
 def named_paths(facts: ToolFacts, arguments: Mapping[str, object]) -> list[str]:
-    """Return the files and folders that the arguments of a call name, those of its patch too. A tool
-    that reads may leave its path out, and means the repository then.
+    """Return the files and folders that the arguments of a call name, also in its patch. A call of
+    a reading tool without a path means the repository.
     """
     default = "." if facts.effect == "reads" else ""
     names = [name for field in facts.paths for name in names_in(arguments.get(field, default))]

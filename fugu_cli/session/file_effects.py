@@ -14,11 +14,10 @@ THE_TESTS = "the tests"
 
 
 class FileChange(Value):
-    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is
-    the one it has, or had.
-
-    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or
-    outside): a tool of fugu's own wrote it.
+    """A change of a file: the git blob ids before and after it, None if the file did not exist.
+    `mode` is the file's mode after the change, or before it if the file is gone. `beside`: no
+    snapshot holds the file, because git ignores it or it lies outside the repository, and one of
+    fugu's own tools wrote it.
     """
 
     path: str

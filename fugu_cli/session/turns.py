@@ -52,11 +52,9 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn as the log holds it.
-
-    `subtasks` are the turns that its `task` calls began. `rolled_back` is empty but in older logs:
-    what the agent did at first and fugu took back, each part ending with its Undone; it is not in
-    `events`.
+    """A turn as the log holds it. `subtasks` are the turns that its `task` calls began.
+    `rolled_back` is used by older logs only: events that fugu took back, in parts that each end
+    with an Undone. They are not in `events`.
     """
 
     number: int

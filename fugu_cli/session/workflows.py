@@ -100,10 +100,8 @@ def is_done(turn: Turn) -> bool:
 
 
 def step_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """Return the turn whose words are the output of a step. For a step that is a workflow, this is
-    the output of its last step that has one.
-
-    None while there is none, or if the step came to nothing.
+    """Return the turn whose words are the output of a step. If the step is a workflow of its own,
+    this is the output of its last step that has one. None if there is none yet, or the step failed.
     """
     flow = next((flow for flow in workflows if flow.number == number), None)
     if flow is None:

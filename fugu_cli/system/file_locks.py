@@ -14,8 +14,8 @@ except ImportError:  # Windows
 
 
 def try_lock(file: int, *, shared: bool = False) -> bool:
-    """Lock an open file without waiting; False if somebody else holds it. Raises OSError where
-    there are no locks.
+    """Lock an open file without waiting. Return False if somebody else holds the lock. Raises
+    OSError if the system has no locks.
     """
     try:
         _flock(file, "LOCK_SH" if shared else "LOCK_EX", "LOCK_NB")

@@ -29,12 +29,12 @@ putting one away.
 
 
 def raise_on_signals(*more: signal.Signals) -> None:
-    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where
-    asyncio would wait. One that was `held` does so here.
+    """Raise KeyboardInterrupt for SIGINT and for the signals in `more`, also while asyncio waits. A
+    signal that was blocked by `hold_signals` raises here.
 
-    With `more` the process ticks: Python hears no signal that comes just before a call that blocks
-    until something ends that call, and a tick does. `told`, `decided`, `ignored` and `unticking`
-    end this.
+    With `more` the process ticks: Python does not handle a signal that comes just before a blocking
+    call until something ends that call, and a tick does. The other functions that set handlers, and
+    `unticking`, end this.
     """
     for number in (*_signals_not_ignored(), *more):
         signal.signal(number, _interrupt)

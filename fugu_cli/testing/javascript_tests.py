@@ -42,10 +42,9 @@ _JAVASCRIPT_FILE = re.compile(r".*\.[cm]?[jt]sx?")
 
 @dataclass(frozen=True)
 class _Runner:
-    """A test runner.
-
-    `modules` are imported by its test files. `files` are the beginnings of the names of its
-    configuration files. `needs_paths`: it looks in one folder unless it is told where the tests are.
+    """A test runner. Its test files import one of `modules`; its configuration files begin with one
+    of `files`. `needs_paths`: it searches only one folder unless it is given the paths of the
+    tests.
     """
 
     package: str

@@ -449,7 +449,7 @@ class _Report(BaseModel):
 
 
 def _of_javascript(text: str, folder: Path) -> TestOutcomes:
-    """Parse jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
+    """Parse the JSON of jest or vitest. A file that could not be loaded is named by its path."""
     results: list[tuple[str, TestOutcome]] = []
     outcomes: dict[str, TestOutcome] = {"passed": "passed", "failed": "failed"}
     for suite in _Report.model_validate_json(text).testResults:

@@ -145,8 +145,8 @@ class ReadTracker:
 
 @dataclass(frozen=True)
 class FileWriter:
-    """The author of a file that a tool of fugu's wrote, and its content then. `agent`: "" where its name is
-    not known.
+    """The author and the content of a file that one of fugu's tools wrote. `agent` is "" if its
+    name is not known.
     """
 
     digest: bytes
@@ -326,10 +326,9 @@ class Workspace:
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
     ) -> ObservedResult:
-        """Run a tool; returns its result and what was done to files, ignored ones only when fugu
-        itself wrote them. Of a tool that writes, what somebody else saved meanwhile is left out.
-
-        `before`: a snapshot that was taken for this call already.
+        """Run a tool, and return its result with its changes to files. Ignored files are included
+        only if fugu itself wrote them. For a tool that writes, changes that somebody else made
+        meanwhile are left out. `before` is a snapshot that was already taken for this call.
         """
         if tool.effect == "reads":
             return ObservedResult(await run_tool(tool, arguments, self, say))

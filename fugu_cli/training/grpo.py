@@ -49,11 +49,9 @@ ANSWER_CHARACTERS = 1200
 
 
 class PlannerExample(Value):
-    """A question put to the planner: what it reads, the agents it may name (drawn again for each),
-    and in which round.
-
-    In the second round it has read what the first one came to; `kept` is whether that was right,
-    for three empty lists keep it.
+    """A question for the planner: what it reads, the agents it may name (drawn anew for each
+    question), and the round. In the second round it has also read the result of the first; `kept`
+    says whether that result was right, which three empty lists confirm.
     """
 
     problem: str
@@ -185,10 +183,9 @@ class FirstRounds:
 def both_rounds(
     examples: Sequence[PlannerExample], firsts: FirstRounds
 ) -> Iterator[PlannerExample]:
-    """Yield every example, and after each whose first round is a workflow its second round.
-
-    A first round is made only when its second one is requested, so that a reader who stops pays for
-    no more.
+    """Yield every example, and after each example whose first round is a workflow also its second
+    round. A first round is played only when its second round is requested, so that a reader who
+    stops early pays for no more.
     """
     first_rounds: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
     for earlier in firsts.known:

@@ -25,7 +25,9 @@ HEADER = ("turn", "recorded", "p", "margin", "again", "p", "margin", "of recorde
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """All of it: the session's id, who decided then and who decides now, and the turns left out."""
+    """The result of a replay: the session's id, its coordinator then and now, and the turns that
+    were left out.
+    """
 
     session: str
     before: str

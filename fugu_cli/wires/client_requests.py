@@ -119,12 +119,10 @@ class AnswerHead:
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """An answer. `usage` counts the reply that the client gets, `orchestration` everything else
-    that led to it.
-
-    `agent` is the author's name in the pool, `served` the model's name at its provider. `cost` is
-    in USD and includes everything; `estimated_cost` is the part of it that is estimated, None where
-    it is exact.
+    """An answer. `usage` counts the reply that the client gets, `orchestration` everything else.
+    `agent` is the author's name in the pool, `served` the model's name at its provider. `cost`
+    (USD) includes everything; `estimated_cost` is the estimated part of it, None if the cost is
+    exact.
     """
 
     text: str

@@ -417,8 +417,8 @@ class Conductor:
         return AvailableAgents(self._members, {**self._excluded(state), **planner_only})
 
     def _excluded(self, state: SessionState) -> dict[str, Exclusion]:
-        """Return the agents that cannot act, with the reason. One whose server did not accept the
-        request of one step may take another step: its text may be what was refused.
+        """Return the excluded agents, with the reason. An agent whose server refused the request of
+        one step may take another step, because the text of that step may have been the reason.
         """
         excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
         failures = state.request.failed_turns

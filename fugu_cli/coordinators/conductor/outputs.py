@@ -22,8 +22,8 @@ def readable_outputs(workflows: Sequence[Workflow], flow: Workflow, index: int) 
 def outside_outputs(
     workflows: Sequence[Workflow], within: OuterStep | None, round_number: int
 ) -> dict[str, Turn]:
-    """Return the outputs from outside of a plan that its steps may read: what the step that it is
-    the inside of may read, else all of the rounds before.
+    """Return the outputs from outside a plan that its steps may read. For a workflow inside a step
+    these are the outputs that this step may read, else those of all earlier rounds.
     """
     if within is not None:
         flow = next(flow for flow in workflows if flow.number == within.plan)

@@ -73,8 +73,8 @@ def parse_lists(text: str) -> PlanLists | InvalidPlan:
 
 
 def parse_objects(text: str) -> list[dict[str, object]] | None:
-    """Return the last list of objects in a reply; [] where it ends with an empty list, None without
-    either.
+    """Return the last list of objects in a reply; [] if it ends with an empty list, None if it has
+    no list.
     """
     if len(text) > REPLY_LIMIT:
         return None
@@ -181,7 +181,7 @@ def _end(text: str, start: int) -> int | None:
 
 
 def _line_end(text: str, start: int) -> int:
-    """Return the end of a comment, which is that of its line."""
+    """Return the end of the line, which is the end of a comment."""
     end = text.find("\n", start)
     return len(text) if end < 0 else end
 
@@ -226,7 +226,7 @@ def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
 
 
 def _plain(text: str) -> str:
-    """Strings in smart quotes, or with line breaks in them, as JSON strings; the rest as it is."""
+    """Return the text with strings in smart quotes, and strings with line breaks, as JSON strings."""
     parts: list[str] = []
     at = 0
     while at < len(text):

@@ -275,7 +275,7 @@ def next_steps(
 def single_step(
     state: SessionState, flow: Workflow, step: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
-    """Return a step that was to be a workflow, done as one turn."""
+    """Return the assignment of a step as a single turn, instead of the workflow that it was to be."""
     if not team.able():
         return next_steps(state, flow, [step], team)
     member, reason = _agent_for(flow, step, team)

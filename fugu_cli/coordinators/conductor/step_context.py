@@ -194,8 +194,8 @@ def step_outputs(state: SessionState, assignment: Assigned) -> str:
 
 
 def _situation(state: SessionState, assignment: Assigned) -> str:
-    """Return what a step's agent has to know beside its part: that it works in a copy, and what
-    came of earlier tries.
+    """Return what the agent of a step has to know besides its part: whether it works in a copy, and
+    the results of earlier tries.
     """
     sentences = []
     if assignment.in_copy:

@@ -274,7 +274,7 @@ def _mounted(proc: Path) -> Iterator[str]:
 
 
 def _working(proc: Path) -> set[Path]:
-    """Return the working folders of processes, as far as they are readable."""
+    """Return the working folders of the processes whose folders are readable."""
     folders = set()
     for entry in proc.glob("[0-9]*/cwd"):
         with contextlib.suppress(OSError):

@@ -61,7 +61,7 @@ def _machine_memory() -> int:
 
 
 def exceeded_text(exceeded: str, limits: CommandLimits) -> str:
-    """Say to an agent what ended its command; "" where no limit did."""
+    """Tell an agent which limit ended its command; "" if none did."""
     match exceeded:
         case "memory":
             what = f"it used more than {limits.memory / GIGABYTE:.1f} GB of memory"

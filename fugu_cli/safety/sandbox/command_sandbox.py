@@ -92,8 +92,8 @@ class Launch:
     writes_git: bool = False
 
     def confined(self, command: Sequence[str], folder: Path, control: int | None) -> list[str]:
-        """Return the command line that runs `command` in `folder`, confined. The launcher hears
-        orders on `control`, which is None where there is no launcher.
+        """Return the command line that runs `command` in `folder` in the sandbox. `control` is the
+        descriptor from which the launcher reads orders, None without a launcher.
         """
         from fugu_cli.safety.sandbox.mechanisms import confined_command
 

@@ -195,12 +195,12 @@ def confined_command(
     network: bool,
     control: int | None,
 ) -> list[str]:
-    """Return the command line that runs `command` in `folder`, confined.
+    """Return the command line that runs `command` in `folder` in the sandbox.
 
-    Without `access` the command is not confined, but what it leaves running is ended. `private`
-    becomes its /tmp, or is a folder for its temporary files where there are no private mounts. The
-    launcher hears orders on the descriptor `control`, which is None where there is no launcher; the
-    command line must then be started in `folder`.
+    Without `access` the command is not confined, but processes that it leaves behind are ended.
+    `private` becomes its /tmp, or its folder for temporary files if the mechanism has no private
+    mounts. `control` is the descriptor from which the launcher reads orders, None without a
+    launcher.
     """
     launcher = [] if control is None else [*launcher_command(), "--control", str(control)]
     if access is None:

@@ -222,7 +222,7 @@ class GitConfiguration:
 
 
 class GitGuard:
-    """Remembers what git obeys below a root; `restore` makes it that again."""
+    """Remembers the files that git obeys below a root; `restore` restores them."""
 
     def __init__(self, folders: GitFolders) -> None:
         self._git_folders = folders

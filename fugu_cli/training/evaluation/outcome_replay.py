@@ -470,8 +470,8 @@ class CellResult:
 
 
 class OutcomeComparison:
-    """One pool, and how chance plays each of its tasks. `learned` decides the
-    arm `trinity`; None leaves it out.
+    """A pool, and the results that coordinators get by chance on each task. `learned` decides in
+    the arm `trinity`; None leaves that arm out.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def append_row(path: Path, row: Value) -> None:
-    """Add one row and sync it to the disk, after cutting a line that was left without its end."""
+    """Append a row and sync it to the disk. A last line without its end is cut off first."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -215,8 +215,9 @@ RUN_FILE = "run.json"
 
 
 def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
-    """Write down everything that must not change while a training goes on, or compare it with what
-    it was. Raises UsageError naming what changed, StorageError."""
+    """Record the settings that must not change during a training, or compare them with the recorded
+    ones. Raises UsageError that names the differences, and StorageError.
+    """
     file = folder / RUN_FILE
     try:
         if not file.is_file():

@@ -129,8 +129,9 @@ Tell = Callable[[EvaluationProgress | str], None]
 
 @dataclass
 class EvaluationEnd:
-    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where
-    one reason ended it."""
+    """The end of an evaluation. `missing` counts rollouts that were not done; `stopped` is the
+    reason if it was stopped early.
+    """
 
     missing: int = 0
     stopped: FuguError | None = None

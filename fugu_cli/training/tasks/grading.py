@@ -135,12 +135,12 @@ def judge_files(task: Task) -> set[str]:
 
 
 def files_of_command(task: Task) -> tuple[set[str], set[str]]:
-    """Return the files that the grading command names and no known solution changes: those that
-    judge, and those that might.
+    """Return the files that the grading command names and that no solution changes: those that
+    certainly judge, and those that might.
 
-    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge,
-    `python main.py` hardly. Files that the command's Makefile or package.json runs are told apart
-    by name only, since compilers get sources there.
+    A known solution tells the two apart. Without one the names do: `sh run_tests.sh` runs a judge,
+    `python main.py` hardly does. Files that the command's Makefile or package.json runs are told
+    apart by name only, because compilers get sources there.
     """
     words = _WORD.findall(task.grade_command)
     named = {str(PurePosixPath(word)) for word in words}.intersection(task.files) - set(
