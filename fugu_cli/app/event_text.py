@@ -153,7 +153,7 @@ def team_line(opened: Opened) -> str:
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
     """Return a decision's reason. Why the checkpoint does not decide is said only once a session."""
-    already_said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
+    already_said = any(isinstance(event, Assigned) and event.fallback for event in before)
     return event.reason if already_said else event.why
 
 

@@ -1,6 +1,6 @@
 """An open session as the interfaces use it: ask, run, interrupt, and the user's switches.
 
-Built by wiring, which names the parts; everything it does ends in a fact of the log or in a `run`
+Built by wiring, which names the parts; everything it does ends in an event in the log or in a `run`
 of the orchestrator.
 """
 

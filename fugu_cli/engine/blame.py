@@ -114,29 +114,31 @@ def merged_edits(edits: Iterable[AttributedEdit]) -> list[AttributedEdit]:
 class _Writers:
     """Maps a request's changes to their authors. Changes by fugu's own evidence runs have none."""
 
-    def __init__(self, session: str, number: int, facts: Sequence[Event]) -> None:
+    def __init__(self, session: str, number: int, events: Sequence[Event]) -> None:
         self._name = (session, number)
-        self._turns = {fact.turn: fact for fact in facts if isinstance(fact, Assigned)}
-        replies = [fact for fact in facts if isinstance(fact, Replied)]
+        self._turns = {event.turn: event for event in events if isinstance(event, Assigned)}
+        replies = [event for event in events if isinstance(event, Replied)]
         self._models = {call.id: reply.model for reply in replies for call in reply.calls}
         self._newest = {reply.turn: reply.model for reply in replies}
         self._own = {
-            fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE
+            event.call.id
+            for event in events
+            if isinstance(event, Permitted) and event.by == EVIDENCE
         }
 
-    def of(self, fact: Event, at: float) -> LineAuthor | None:
+    def of(self, event: Event, at: float) -> LineAuthor | None:
         """Return the author of an event's changes, None without changes.
 
         Work taken over from a worktree belongs to the turn that was chosen.
         """
-        if isinstance(fact, Merged):
-            number, model = fact.chosen, self._newest.get(fact.chosen, "")
-        elif isinstance(fact, ToolRan) and fact.call.id not in self._own:
-            number, model = fact.turn, self._models.get(fact.call.id, "")
+        if isinstance(event, Merged):
+            number, model = event.chosen, self._newest.get(event.chosen, "")
+        elif isinstance(event, ToolRan) and event.call.id not in self._own:
+            number, model = event.turn, self._models.get(event.call.id, "")
         else:
             return None
         turn = self._turns.get(number)
-        if turn is None or not fact.changes:
+        if turn is None or not event.changes:
             return None
         return LineAuthor(*self._name, number, turn.agent, turn.role, model, at)
 

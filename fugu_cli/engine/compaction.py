@@ -39,7 +39,7 @@ from fugu_cli.tools.result import cut_between_marks
 FULL_SHARE = 0.9
 """Share of an agent's context that prompt and reply may take together."""
 KEPT_SHARE = 0.3
-"""Share of the context that the newest facts, which are kept as they are, may take."""
+"""Share of the context that the newest events, which are kept as they are, may take."""
 SUMMARY_ROOM = 12_288
 """Tokens of the reply that is a summary: some 4,000 of it, and what is thought before."""
 MOST_ATTEMPTS = 2
@@ -194,7 +194,7 @@ async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: in
     """Let the first scribe who can sum up everything up to line `upto`, and record it. Raises
     StorageError. `window`: as in Compacted.
 
-    Where nobody can, or one was paid and said nothing, the facts themselves are listed: who asked
+    Where nobody can, or one was paid and said nothing, the events themselves are listed: who asked
     for what, what was answered and changed.
     """
     state = log.state
@@ -204,11 +204,11 @@ async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: in
         written = await _written(log, scribe, upto)
         if written is not None:
             break
-    fact = written or Compacted(summary=summary_without_model(state, upto), upto=upto)
-    summary = f"{fact.summary}\n\n{_words(state, upto)}".strip()
-    fact = fact.model_copy(update={"summary": summary, "window": window})
-    log.append(fact)
-    return fact
+    compacted = written or Compacted(summary=summary_without_model(state, upto), upto=upto)
+    summary = f"{compacted.summary}\n\n{_words(state, upto)}".strip()
+    compacted = compacted.model_copy(update={"summary": summary, "window": window})
+    log.append(compacted)
+    return compacted
 
 
 async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:

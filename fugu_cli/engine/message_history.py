@@ -33,8 +33,8 @@ from fugu_cli.system.bounded_json import parse_json
 
 def opening_ids(turn: Turn) -> set[str]:
     """Ids of the calls made before the agent's first reply."""
-    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.events)
-    return {fact.call.id for fact in before if isinstance(fact, Permitted)}
+    before = takewhile(lambda event: not isinstance(event, Replied), turn.events)
+    return {event.call.id for event in before if isinstance(event, Permitted)}
 
 
 def path_argument(run: CallRecord) -> str | None:

@@ -175,11 +175,11 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     """Record what the killed calls of the newest request did. Where no snapshot tells, nothing.
     Raises StorageError.
     """
-    facts = log.state.request.events
-    killed = [index for index in range(len(facts)) if _was_killed(facts, index)]
+    events = log.state.request.events
+    killed = [index for index in range(len(events)) if _was_killed(events, index)]
     if not killed or not workspace.in_git:
         return
-    first = len(log.events) - len(facts) + killed[0]
+    first = len(log.events) - len(events) + killed[0]
     from fugu_cli.engine.attribution import mark_unclaimed
 
     snapshots = (
@@ -194,7 +194,7 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     folders = {_file_of(workspace, change).parent for change in drafts}
     remove_drafts(folders, since=log.records[first].at)
     made = made.without({change.path for change in drafts})
-    calls = [event for index in killed if isinstance(event := facts[index], Permitted)]
+    calls = [event for index in killed if isinstance(event := events[index], Permitted)]
     made = mark_unclaimed(made, [permitted.call for permitted in calls], workspace.root)
     if all(facts_of(permitted.call.tool).writes_files for permitted in calls):
         made = made.without(made.unclaimed)  # fugu's own tools write what they name alone
@@ -216,11 +216,11 @@ def _is_new_draft(change: FileChange) -> bool:
     return change.before is None and is_draft(Path(paths.unquoted_path(change.path)).name)
 
 
-def _was_killed(facts: Sequence[Event], index: int) -> bool:
+def _was_killed(events: Sequence[Event], index: int) -> bool:
     """Return whether a call in the repository that may have changed something began here and has no
     result.
     """
-    permitted = facts[index]
+    permitted = events[index]
     if not isinstance(permitted, Permitted) or not permitted.allowed:
         return False
     if not permitted.snapshot:
@@ -228,7 +228,7 @@ def _was_killed(facts: Sequence[Event], index: int) -> bool:
     assigned = next(
         (
             e
-            for e in reversed(facts[:index])
+            for e in reversed(events[:index])
             if isinstance(e, Assigned) and e.turn == permitted.turn
         ),
         None,
@@ -236,7 +236,7 @@ def _was_killed(facts: Sequence[Event], index: int) -> bool:
     if assigned is not None and assigned.worktree:
         return False
     results = {
-        e.call.id for e in facts[index:] if isinstance(e, ToolRan) and e.turn == permitted.turn
+        e.call.id for e in events[index:] if isinstance(e, ToolRan) and e.turn == permitted.turn
     }
     return results.isdisjoint({permitted.call.id, _killed_call(permitted.call).id})
 

@@ -269,7 +269,7 @@ def _spent(state: SessionState, session: SessionState) -> str:
     """Return a subtask's cost like `[2 replies, 1,234 tokens in, 56 out, $0.0012]`, "" if no agent
     was asked.
     """
-    replies = sum(isinstance(fact, Replied) for fact in state.events)
+    replies = sum(isinstance(event, Replied) for event in state.events)
     used = sum(costs.usage(state.events).values(), Usage())
     if not replies and used == Usage():
         return ""

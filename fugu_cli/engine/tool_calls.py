@@ -316,7 +316,7 @@ async def _asked(
     judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
     asking = asyncio.ensure_future(
         environment.ask(
-            made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement
+            made.recorded, log.mask.masked(judgement) if log.mask is not None else judgement
         )
     )
     try:
@@ -355,14 +355,14 @@ def _granted(log: Log, environment: Environment, call: Call, judgement: policy.J
     if judgement.once_a_session:
         holds_on.add("user")
     permitted = (event for event in log.events if isinstance(event, Permitted) and event.allowed)
-    yes = [event for event in permitted if event.by in holds_on]
-    rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
+    allowed = [event for event in permitted if event.by in holds_on]
+    rules = dict.fromkeys(event.rule for event in allowed if event.rule)
     if any(
         is_allowed_by(call, rule, environment.current_rules, environment.workspace.root)
         for rule in rules
     ):
         return True
-    return any(_target(log, environment, fact.call) == target for fact in yes)
+    return any(_target(log, environment, event.call) == target for event in allowed)
 
 
 def _target(log: Log, environment: Environment, recorded: Call) -> str:

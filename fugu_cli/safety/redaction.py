@@ -132,7 +132,7 @@ UNREDACTED_FIELDS = frozenset(
 )
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
 
-Fact = TypeVar("Fact", bound=BaseModel)
+T = TypeVar("T", bound=BaseModel)
 
 
 class SecretSpan(NamedTuple):
@@ -350,9 +350,9 @@ class Redactor:
         """`text` without secrets."""
         return self._current_scanner().masked(text, self._mark)
 
-    def fact(self, fact: Fact) -> Fact:
+    def masked(self, value: T) -> T:
         """Mask the secrets in an event. Returns the event itself if it has none."""
-        return self._without(self._current_scanner(), fact)
+        return self._without(self._current_scanner(), value)
 
     def live(self, live: Live) -> list[Live]:
         """Return what can be shown now, without secrets.
@@ -373,13 +373,13 @@ class Redactor:
         thought = self._ended([(live.turn, "thought")]) if isinstance(live, TextStreamed) else []
         return [*thought, live.model_copy(update={"text": text})] if text else thought
 
-    def rest(self, fact: Event) -> list[Live]:
+    def rest(self, event: Event) -> list[Live]:
         """Return the held-back ends of live texts that this event completes."""
-        match fact:
+        match event:
             case ToolRan():
-                ended = [key for key in self._streams if key == (fact.turn, fact.call.id)]
+                ended = [key for key in self._streams if key == (event.turn, event.call.id)]
             case Replied() | Failed() | Interrupted():
-                ended = [key for key in self._streams if key[0] == fact.turn]
+                ended = [key for key in self._streams if key[0] == event.turn]
             case _:
                 return []
         return self._ended(ended)
@@ -436,7 +436,7 @@ class Redactor:
             self._stamps = stamps
         return self._scanner
 
-    def _without(self, scanner: SecretScanner, value: Fact) -> Fact:
+    def _without(self, scanner: SecretScanner, value: T) -> T:
         def arguments(call: Call) -> str:
             masked = _masked_arguments(
                 call.arguments, partial(scanner.masked, mark=self._mark, forms=False)
@@ -448,9 +448,7 @@ class Redactor:
         return _masked_model(value, partial(scanner.masked, mark=self._mark), arguments)
 
 
-def _masked_model(
-    value: Fact, masked: Callable[[str], str], arguments: Callable[[Call], str]
-) -> Fact:
+def _masked_model(value: T, masked: Callable[[str], str], arguments: Callable[[Call], str]) -> T:
     """Return the value with masked texts and arguments; itself if nothing changes."""
     changed = {}
     for name in type(value).model_fields:

@@ -136,8 +136,8 @@ class EndpointService:
         if not client_request.tools and (redaction := log.mask) is not None:
             client_request = replace(
                 client_request,
-                system=redaction.fact(FromUser(text=client_request.system)).text,
-                messages=tuple(map(redaction.fact, client_request.messages)),
+                system=redaction.masked(FromUser(text=client_request.system)).text,
+                messages=tuple(map(redaction.masked, client_request.messages)),
             )
         account = None
         if self._settings.open_account:

@@ -1,5 +1,5 @@
 """The log and everything that is read from it.
 
-`events` are the facts, `log` holds them, `state` says what follows from them; `store` finds,
+`events` are what happened, `log` holds them, `state` says what follows from them; `store` finds,
 resumes, forks sessions.
 """

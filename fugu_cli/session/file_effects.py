@@ -180,7 +180,7 @@ class Undone(Value):
     """Files were put back to how they stood before.
 
     `undo`, `redo`: by the user, between requests. `rollback`: in older logs, by fugu, of work that failed the tests.
-    The attempt stays in the turn's facts and is paid for; the agent tries again and reads nothing
+    The attempt stays in the turn's events and is paid for; the agent tries again and reads nothing
     of it.
     """
 

@@ -3,7 +3,7 @@
 Write, then tell. A line is on the disk before any reader gets it. A torn last line (a crash in the
 middle of a write) is cut when a writer opens the file; nothing else is ever repaired in storage: a
 damaged session is read up to its first fault (`examine`) and not written. Knows nothing of what the
-facts mean.
+events mean.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Redaction(Protocol):
     def text(self, text: str, /) -> str:
         """Return the text without secrets."""
 
-    def fact(self, fact: Told, /) -> Told:
+    def masked(self, value: Told, /) -> Told:
         """Return the event without secrets."""
 
     def live(self, live: Live, /) -> Sequence[Live]:
         """Return what can be shown now. The end of a piece may be half of a secret, so it waits."""
 
-    def rest(self, fact: Event, /) -> Sequence[Live]:
+    def rest(self, event: Event, /) -> Sequence[Live]:
         """Return the held-back ends of live texts that this event completes."""
 
     def original(self, call: Call, /, *, others: bool = True) -> Call:
@@ -210,14 +210,14 @@ class Log:
         return self._records
 
     def append(self, event: Event) -> Recorded:
-        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the
-        last whole line, and the next fact is written if it can be."""
+        """Write one event, then tell every reader. Raises StorageError; then the file ends with the
+        last whole line, and the next event is written if it can be."""
         opened = self.state.opened
         if opened is not None and opened.format != FORMAT and not isinstance(event, Opened):
             self.append(opened.model_copy(update={"format": FORMAT, "version": __version__}))
         event = event if self.path is None else _without_media(event, media_folder(self.path))
         waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
-        event = event if self.mask is None else self.mask.fact(event)
+        event = event if self.mask is None else self.mask.masked(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
         try:
             line = RECORDED.dump_json(record)

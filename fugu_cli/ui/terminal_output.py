@@ -2,7 +2,7 @@
 for. Knows no events.
 
 Owns standard error (what people read) and standard output (the answer). Colour only where the
-stream is a terminal and NO_COLOR is not set. Knows no facts: `headless.py` tells it what to print.
+stream is a terminal and NO_COLOR is not set. Knows no events: `headless.py` tells it what to print.
 """
 
 from __future__ import annotations

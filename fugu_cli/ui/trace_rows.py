@@ -401,7 +401,7 @@ TraceRow = RequestRow | PlanRow | TurnRow
 class TraceRows:
     """The rows so far; `take` grows them and says from which on something changed.
 
-    Turns of a workflow may be open at the same time: a fact belongs to the turn it names.
+    Turns of a workflow may be open at the same time: an event belongs to the turn it names.
     """
 
     def __init__(self) -> None:

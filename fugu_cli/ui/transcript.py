@@ -499,7 +499,7 @@ class Transcript:
             self.blocks.append(
                 NoteBlock(f"the checkpoint does not decide: {event.fallback}", "warn")
             )
-        shown = {fact.what for fact in self._request.events if isinstance(fact, Failed)}
+        shown = {failure.what for failure in self._request.events if isinstance(failure, Failed)}
         unavailable = event_text.unavailable_text(
             {
                 name: why

@@ -28,7 +28,7 @@ def round_reason(event: Planned, request: RequestState) -> str:
     """Return why a workflow is planned again, as the request stands; "" for the first one."""
     if event.round < 2 or event.within is not None:
         return ""
-    failed = [fact for fact in request.events if isinstance(fact, Failed)]
+    failed = [event for event in request.events if isinstance(event, Failed)]
     judged = [verdict for turn in request.turns if (verdict := request.verdict(turn)) is not None]
     run = request.tests
     if blocker := request.acceptance_blocker:

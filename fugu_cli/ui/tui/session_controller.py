@@ -154,13 +154,13 @@ async def measure_totals(
         await patches.fetch([change], blob)
         if (size := patches.size(change)) is not None:
             tally.sizes[change] = size
-    facts = session.log.events
-    newest = next((event for event in reversed(facts) if isinstance(event, Replied)), None)
-    if newest is not None and not folded.activity.doing and len(facts) < MOST_FACTS:
+    events = session.log.events
+    newest = next((event for event in reversed(events) if isinstance(event, Replied)), None)
+    if newest is not None and not folded.activity.doing and len(events) < MOST_FACTS:
         from fugu_cli.engine.context_use import context_use
 
         used = await asyncio.to_thread(
-            context_use, SessionState(facts), session.team, session.environment, newest.agent
+            context_use, SessionState(events), session.team, session.environment, newest.agent
         )
         tally.context_parts = used[0].parts if used else {}
 

@@ -335,7 +335,7 @@ def test_a_script_that_is_run_again_as_evidence_holds_its_secret(scene: Scene) -
     environment = Stage(
         scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None
     ).environment()
-    recorded = log.mask.fact(
+    recorded = log.mask.masked(
         Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"')
     )
     assert SECRET not in recorded.arguments

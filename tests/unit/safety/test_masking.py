@@ -228,7 +228,7 @@ def test_a_word_a_number_and_what_its_name_says_are_no_secrets(value: str, tmp_p
     )
     assert is_word(value, "DB_PASSWORD")
     assert mask.text(f"image: {value}:16") == f"image: {value}:16"
-    assert mask.fact(Asked(text=f"{value}")) == Asked(text=value), text
+    assert mask.masked(Asked(text=f"{value}")) == Asked(text=value), text
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None
 def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
     call = Call.make("1", "write", path="test_x.py", content=f'KEY = "{FORMS[0]}"')
     fact = Replied(turn=1, agent="a", text="", calls=(call,))
-    assert Redactor({"OUR_API_KEY": KEY}).fact(fact) is fact
+    assert Redactor({"OUR_API_KEY": KEY}).masked(fact) is fact
 
 
 VALUES = st.recursive(
@@ -397,7 +397,7 @@ def test_a_recorded_call_is_run_as_its_agent_made_it(
 ) -> None:
     mask = Redactor({"OUR_API_KEY": KEY, "OTHER_KEY": 'quo"te\\d1'})
     call = Call(id="1", tool="write", arguments=json.dumps(arguments, ensure_ascii=plain))
-    recorded = mask.fact(Replied(turn=1, agent="a", calls=(call,))).calls[0]
+    recorded = mask.masked(Replied(turn=1, agent="a", calls=(call,))).calls[0]
     assert KEY not in recorded.arguments
     assert mask.original(recorded) == call
     back = restore_marks(recorded.arguments, lambda found: next(iter(mask.values(found, ()))))
@@ -406,7 +406,7 @@ def test_a_recorded_call_is_run_as_its_agent_made_it(
 
 def test_arguments_that_are_no_json_are_masked_as_they_stand() -> None:
     call = Call(id="1", tool="bash", arguments=f'{{"command": "echo {KEY}')
-    assert KEY not in Redactor({"A_KEY": KEY}).fact(call).arguments
+    assert KEY not in Redactor({"A_KEY": KEY}).masked(call).arguments
 
 
 def test_a_mark_stands_only_for_what_was_masked_or_stands_in_the_files(tmp_path: Path) -> None:
