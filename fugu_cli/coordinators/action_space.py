@@ -83,13 +83,14 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
 def choose_agent(
     candidates: Sequence[Member], excluded: Mapping[str, Exclusion], state: SessionState
 ) -> Member | None:
-    """Return one of several agents: by health, then a vendor (at about that price) and a model that
-    have not worked on this request yet, then a warm prompt cache, then price, then the pool's order.
+    """Return the best of the candidates that are not `excluded`, None if none is left.
 
-    Another vendor's model solves more of what one of equal strength could not than that one does
-    when it tries again, and the same model at another effort solves nothing more; so effort is not
-    looked at. Of a vendor's far dearer model its cheap one's failure says little. `excluded` names
-    the agents that cannot act now, with the reason. None when nobody is left.
+    The criteria, in this order: it has not failed recently; agents of its vendor, at about its
+    price, have worked little on this request; so has its model; its prompt cache is warm; it is
+    cheap; it stands first in the pool. After a failure another vendor's model of equal strength
+    solves more than a retry, and the same model at another effort solves nothing more, so effort
+    does not count. The failure of a vendor's cheap model says little about its far more expensive
+    one.
     """
     able = [member for member in candidates if member.name not in excluded]
     failed, warm = _failed_recently(state), _newest_agent(state.events)
@@ -462,11 +463,11 @@ def next_turn_number(state: SessionState) -> int:
 
 
 def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Finished | None:
-    """Return the end of the newest request; None when another turn is to be assigned.
+    """Return the end of the newest request, None if it needs another turn.
 
-    Looks at closed turns only. A turn whose agent failed or that was interrupted does not count
-    towards `turns`, nor do those before the session was opened again: who goes on with a stopped
-    request gives it as many once more.
+    Only closed turns count. `turns` is the limit of turns; those that failed, were interrupted or
+    came before the session was opened again do not count towards it, so that a stopped request that
+    is continued gets as many turns once more.
     """
     closed = state.request.turns
     if closed and _accepted(state, closed[-1]):

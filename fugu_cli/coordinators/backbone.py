@@ -103,12 +103,12 @@ class Backbone:
     def read(
         self, tokens: Sequence[int], *, fresh: bool = False, mean_of: range | None = None
     ) -> HiddenState:
-        """Return the hidden state at the penultimate of `tokens` (of a single one: its own),
-        `fresh`: with nothing kept from before, and the mean over the positions `mean_of`. Blocking:
-        call it on a thread.
+        """Return the hidden state at the second-to-last of `tokens` (of a single token: at that
+        one), and the mean over the positions `mean_of`. With `fresh` nothing from earlier calls is
+        used. Blocking: call it on a thread.
 
-        Raises ValueError for no tokens, MemoryError when there is no room for them,
-        CoordinatorUnavailable where what was computed is no number.
+        Raises ValueError without tokens, MemoryError if there is not enough memory, and
+        CoordinatorUnavailable if a result is not a finite number.
         """
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")

@@ -228,11 +228,10 @@ def backbone_identity(folder: Path, cache: Path | None = None) -> str:
             return source_hash
     files = sorted(folder.glob("*.safetensors"))
     stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    note = (
-        cache / f"{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:32]}.txt"
-        if cache
-        else None
-    )
+    note = None
+    if cache is not None:
+        digest = hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
+        note = cache / f"{digest[:32]}.txt"
     if note is not None and note.is_file():
         return note.read_text(encoding="ascii").strip()
     if not files:
@@ -429,14 +428,14 @@ def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
     published Qwen2.5 ones.
     """
 
-    def said(key: str) -> object:
+    def value_of(key: str) -> object:
         field = reader.fields.get(key)
         if field is None:
             raise ModelFileError(f"{gguf} does not say its {key}, so it cannot be a backbone.")
         value: object = field.contents()
         return value
 
-    if (architecture := said("general.architecture")) != "qwen2":
+    if (architecture := value_of("general.architecture")) != "qwen2":
         raise ModelFileError(
             f"{gguf} is a '{architecture}' model; only 'qwen2' GGUF files can become a backbone.",
             hint="Use qwen2.5-coder-0.5b, or name a folder with safetensors.",
@@ -448,16 +447,16 @@ def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
         "dtype": "bfloat16",
         "torch_dtype": "bfloat16",
         "vocab_size": int(shapes["token_embd.weight"][1]),
-        "hidden_size": said("qwen2.embedding_length"),
-        "intermediate_size": said("qwen2.feed_forward_length"),
-        "num_hidden_layers": said("qwen2.block_count"),
-        "num_attention_heads": said("qwen2.attention.head_count"),
-        "num_key_value_heads": said("qwen2.attention.head_count_kv"),
-        "max_position_embeddings": said("qwen2.context_length"),
-        "rms_norm_eps": said("qwen2.attention.layer_norm_rms_epsilon"),
-        "rope_theta": said("qwen2.rope.freq_base"),
-        "bos_token_id": said("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": said("tokenizer.ggml.eos_token_id"),
+        "hidden_size": value_of("qwen2.embedding_length"),
+        "intermediate_size": value_of("qwen2.feed_forward_length"),
+        "num_hidden_layers": value_of("qwen2.block_count"),
+        "num_attention_heads": value_of("qwen2.attention.head_count"),
+        "num_key_value_heads": value_of("qwen2.attention.head_count_kv"),
+        "max_position_embeddings": value_of("qwen2.context_length"),
+        "rms_norm_eps": value_of("qwen2.attention.layer_norm_rms_epsilon"),
+        "rope_theta": value_of("qwen2.rope.freq_base"),
+        "bos_token_id": value_of("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": value_of("tokenizer.ggml.eos_token_id"),
         "hidden_act": "silu",
         "attention_dropout": 0.0,
         "use_sliding_window": False,

@@ -178,17 +178,18 @@ class FixedWorkflow:
         for number, step in enumerate(self._steps):
             if number in turns or (step.agent in excluded and number < self._left_out):
                 continue
-            agent = (
-                strongest_agent(self._members, excluded) if step.agent in excluded else step.agent
-            )
+            agent: str | None = step.agent
+            if step.agent in excluded:
+                agent = strongest_agent(self._members, excluded)
             if agent is None:
                 return action_space.finish_without_agents(state, excluded)
             title = f": {self._titles[number]}" if self._titles else ""
             reads = range(number) if step.access == "all" else step.access
+            is_last = number == len(self._steps) - 1
             return Assigned(
                 turn=action_space.next_turn_number(state),
                 agent=agent,
-                role="worker" if not self._titles or number == len(self._steps) - 1 else "thinker",
+                role="worker" if is_last or not self._titles else "thinker",
                 by=self._name,
                 reason=f"step {number + 1} of {len(self._steps)}{title}",
                 instruction=step.instruction,

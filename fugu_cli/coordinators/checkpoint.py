@@ -307,12 +307,12 @@ def import_published(
     *,
     sha256: str = PUBLISHED_SHA256,
 ) -> Checkpoint:
-    """The vector at `path` as a checkpoint for the given backbone.
+    """Return the published vector at `path` as a checkpoint for the given backbone.
 
-    `mapping` gives published agents the names of the user's; rows that are not mapped keep theirs
-    and are masked when no such agent is in the pool. Raises ConfigError for an unknown name in
-    `mapping` or another file than the published one, CoordinatorUnavailable for a vector or a
-    backbone of another layout.
+    `mapping` maps published agents to the user's. Rows that are not mapped keep their name and are
+    masked if no such agent is in the pool. Raises ConfigError for an unknown name in `mapping` or a
+    file that is not the published one, and CoordinatorUnavailable for a vector or a backbone of
+    another layout.
     """
     from fugu_cli.coordinators import svf
 
@@ -339,12 +339,10 @@ def import_published(
         budget=8192,
         training=TrainingOrigin(stage="sep-CMA-ES, 60 iterations (TRINITY, arXiv 2512.04695)"),
     )
-    differing = (
-        [name for name, number in PUBLISHED_SHAPE.items() if getattr(shape, name) != number]
-        if sha256 == PUBLISHED_SHA256
-        else []
+    has_other_shape = sha256 == PUBLISHED_SHA256 and any(
+        getattr(shape, name) != number for name, number in PUBLISHED_SHAPE.items()
     )
-    if differing or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
+    if has_other_shape or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
         raise CoordinatorUnavailable(
             f"the published vector has {vector.size} numbers for Qwen3-0.6B; this backbone, "
             f"{shape.width} wide with "

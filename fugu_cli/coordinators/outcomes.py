@@ -88,7 +88,9 @@ class SessionOutcomes:
 
 
 def session_outcomes(state: SessionState) -> SessionOutcomes:
-    """Read a session's log."""
+    """Return the outcomes in a session: its judged attempts, the prices of its turns, and the kinds
+    of its requests.
+    """
     members = state.pool
     openings = tuple(event for event in state.events if isinstance(event, Opened))
     kinds_read = {
@@ -134,15 +136,10 @@ def count_outcomes(
     members: Sequence[Member],
     table: SkillTable | None = None,
 ) -> tuple[OutcomeCount, ...]:
-    """Add up the outcomes of these agents by kind ("" where the kind is not known)."""
+    """Add up the outcomes of these agents by kind of request, "" for an unknown kind."""
     table = table or shipped_table()
     by_name = {member.name: member for member in members}
-    successes: dict[tuple[str, str], float] = defaultdict(float)
-    trials: dict[tuple[str, str], float] = defaultdict(float)
-    turns: dict[tuple[str, str], float] = defaultdict(float)
-    spent: dict[tuple[str, str], float] = defaultdict(float)
-    solo_requests: dict[tuple[str, str], float] = defaultdict(float)
-    solo_spent: dict[tuple[str, str], float] = defaultdict(float)
+    sums: dict[tuple[str, str], _OutcomeSums] = defaultdict(_OutcomeSums)
     for session in sessions:
         for attempt in session.attempts:
             member = by_name.get(attempt.agent)
@@ -150,38 +147,48 @@ def count_outcomes(
                 continue
             for request_kind, share in (attempt.kinds or {"": 1.0}).items():
                 weight = attempt.weight * share
-                successes[attempt.agent, request_kind] += weight * attempt.succeeded
-                trials[attempt.agent, request_kind] += weight * _share_of_chance(
-                    attempt, request_kind, member, by_name, table
-                )
+                chance = _share_of_chance(attempt, request_kind, member, by_name, table)
+                sums[attempt.agent, request_kind].successes += weight * attempt.succeeded
+                sums[attempt.agent, request_kind].trials += weight * chance
         for turn in session.prices:
             member = by_name.get(turn.agent)
             if member is not None and member.model == turn.model:
                 for request_kind, share in (turn.kinds or {"": 1.0}).items():
-                    turns[turn.agent, request_kind] += share
-                    spent[turn.agent, request_kind] += share * turn.cost
+                    sums[turn.agent, request_kind].turns += share
+                    sums[turn.agent, request_kind].cost += share * turn.cost
         for solo in session.solo_prices:
             member = by_name.get(solo.agent)
             if member is not None and member.model == solo.model:
                 for request_kind, share in (solo.kinds or {"": 1.0}).items():
-                    solo_requests[solo.agent, request_kind] += share
-                    solo_spent[solo.agent, request_kind] += share * solo.cost
-    return tuple(
-        OutcomeCount(
+                    sums[solo.agent, request_kind].solo_requests += share
+                    sums[solo.agent, request_kind].solo_cost += share * solo.cost
+    return tuple(sums[key].count(*key) for key in sorted(sums))
+
+
+@dataclass
+class _OutcomeSums:
+    """The outcomes of one agent in one kind of request, added up."""
+
+    successes: float = 0.0
+    trials: float = 0.0
+    turns: float = 0.0
+    cost: float = 0.0
+    solo_requests: float = 0.0
+    solo_cost: float = 0.0
+
+    def count(self, agent: str, request_kind: str) -> OutcomeCount:
+        """Return the sums, rounded."""
+        return OutcomeCount(
             agent=agent,
             kind=request_kind,
-            successes=round(successes[agent, request_kind], 3),
+            successes=round(self.successes, 3),
             # an attempt that succeeded against the odds is one trial at least
-            trials=round(max(trials[agent, request_kind], successes[agent, request_kind]), 3),
-            turns=round(turns[agent, request_kind], 3),
-            mean_cost=round(spent[agent, request_kind] / turns[agent, request_kind], 6)
-            if turns[agent, request_kind]
-            else 0.0,
-            solo_requests=round(solo_requests[agent, request_kind], 3),
-            solo_cost=round(solo_spent[agent, request_kind], 6),
+            trials=round(max(self.trials, self.successes), 3),
+            turns=round(self.turns, 3),
+            mean_cost=round(self.cost / self.turns, 6) if self.turns else 0.0,
+            solo_requests=round(self.solo_requests, 3),
+            solo_cost=round(self.solo_cost, 6),
         )
-        for agent, request_kind in sorted(trials.keys() | turns.keys())
-    )
 
 
 def _share_of_chance(

@@ -63,7 +63,8 @@ class CheckFold:
         """Take the next event that the working tree is the result of."""
         match event:
             case Permitted() if event.allowed and event.call.tool != TASK:
-                (self._evidence if event.by == EVIDENCE else self._open_calls).add(event.call.id)
+                calls = self._evidence if event.by == EVIDENCE else self._open_calls
+                calls.add(event.call.id)
             case ToolRan() if event.call.tool == RUN_CHECK:
                 check = self._checks.get(event.call.arguments)
                 if check is not None:
@@ -75,11 +76,8 @@ class CheckFold:
                 if event.changes and event.call.id not in self._evidence:
                     self._mark_stale()
                 arguments = event.call.arguments
-                if (
-                    event.call.tool == ACCEPTANCE_CHECK
-                    and event.ok
-                    and arguments not in self._checks
-                ):
+                is_check = event.call.tool == ACCEPTANCE_CHECK and event.ok
+                if is_check and arguments not in self._checks:
                     self._checks[arguments] = CheckStatus(
                         arguments, "agent", event.output, stale=self._files_changed
                     )

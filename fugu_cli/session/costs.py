@@ -191,11 +191,10 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             key = (request, event.turn, event.agent)
             turns.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
         elif isinstance(event, PaidEvent) and event.agent:
-            key = (
-                request,
-                event.turn if isinstance(event, Replied | Failed | Interrupted | ToolRan) else 0,
-                event.agent,
-            )
+            number = 0
+            if isinstance(event, Replied | Failed | Interrupted | ToolRan):
+                number = event.turn
+            key = (request, number, event.agent)
             turn = turns.get(key) or TurnCost(session, *key, at=record.at)
             model = event.model if isinstance(event, Replied | Planned) else ""
             models = turn.models if not model or model in turn.models else (*turn.models, model)

@@ -162,12 +162,11 @@ def _written(path: Path) -> int | None:
 
 
 def find_session(data: Path, root: Path, key: str) -> Path:
-    """Return the session that `key` means: `latest`, an id, the beginning of an id, or a file's
-    path.
+    """Return the session that `key` names: `latest`, an id, the beginning of an id, or a path.
 
-    Looks in this repository first, then in all. An archived session, or one in which nothing was
-    asked (it was cut off, or a hook refused the request), is the latest only if there is no other.
-    Raises UsageError for no session or more than one.
+    Sessions of this repository are searched first, then all. An archived session, or one without a
+    request (it was cut off, or a hook refused it), is the latest only if there is no other. Raises
+    UsageError if no session, or more than one, fits.
     """
     if key.endswith(SUFFIX) and _written(Path(key)) is not None:
         return Path(key)
@@ -177,9 +176,9 @@ def find_session(data: Path, root: Path, key: str) -> Path:
             raise UsageError(
                 "this folder has no session yet", hint='start one with `fugu run "..."`'
             )
-        away = {path.parent: _archived(path.parent) for path in own_paths[:1]}
-        listed = [path for path in own_paths if path.stem not in away[path.parent]] or own_paths
-        return next(filter(_asked_in, listed), listed[0])
+        archived = _archived(own_paths[0].parent)
+        candidates = [path for path in own_paths if path.stem not in archived] or own_paths
+        return next(filter(_asked_in, candidates), candidates[0])
     for candidates in (own_paths, session_paths(data)):
         matches = [path for path in candidates if key and path.stem.startswith(key)]
         exact = [path for path in matches if path.stem == key]
@@ -204,7 +203,7 @@ def _asked_in(path: Path) -> bool:
 
 
 def session_summary(path: Path) -> SessionSummary | None:
-    """Return the summary of a session, of a damaged one up to its fault; None for an empty or
+    """Return the summary of a session; of a damaged one up to its fault. None for an empty or
     unreadable file.
     """
     try:

@@ -114,35 +114,37 @@ def workflow_end(
     """Return the end of a request whose last workflow is over. `kept`: the planner looked at the
     result and kept it.
     """
-    what = _carried_out(state) + (f"; {note}" if note else "")
-    if why := state.request.acceptance_blocker:
-        return Finished(
-            reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}"
-        )
+    summary = _carried_out(state)
+    if note:
+        summary += f"; {note}"
+    if blocker := state.request.acceptance_blocker:
+        sentence = blocker[0].upper() + blocker[1:]
+        return Finished(reason="unaccepted", message=f"{summary}. {sentence}. {CONTINUE_HINT}")
     turn = state.request.answering_turn
     reviewed = None
     if (reviewer := _reviewer(state)) is not None:
         agent = reviewer.assigned.agent
-        by: AcceptedBy = "author" if agent in state.request.authors else "verifier"
-        reviewed = action_space.accepted_end(by, agent, what)
+        is_author = agent in state.request.authors
+        accepted_by: AcceptedBy = "author" if is_author else "verifier"
+        reviewed = action_space.accepted_end(accepted_by, agent, summary)
     if _revision_wanted(state) and not kept:
         return Finished(
             reason="unaccepted",
-            message=f"{what}; the agent that judged the work wants a revision. {CONTINUE_HINT}",
+            message=f"{summary}; the agent that judged the work wants a revision. {CONTINUE_HINT}",
         )
     if tests_pass(state):
-        return reviewed or action_space.accepted_end("tests", what=what)
+        return reviewed or action_space.accepted_end("tests", what=summary)
     if turn is None:
-        return Finished(reason="failed", message=f"{what}; no step said or did anything")
+        return Finished(reason="failed", message=f"{summary}; no step said or did anything")
     if kept:
         planner = state.request.plans[-1].agent
-        return reviewed or action_space.accepted_end("planner", planner, what)
+        return reviewed or action_space.accepted_end("planner", planner, summary)
     if turn.concluded and not settings.verify_answers and _changed_nothing(state):
-        return Finished(reason="answered", message=what)
+        return Finished(reason="answered", message=summary)
     if reviewed is not None:
         return reviewed
     return Finished(
-        reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}"
+        reason="unaccepted", message=f"{summary}; nobody accepted the result. {CONTINUE_HINT}"
     )
 
 

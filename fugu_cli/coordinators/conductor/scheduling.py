@@ -64,18 +64,17 @@ def _merge_by_choice(
     *,
     lost: bool,
 ) -> MergeTurns | None:
-    """Return the merging step's word, once it has spoken."""
+    """Return the merge that the merging step chose, None if that step has not finished."""
     group = [turn for turn in flow.turns if turn.number in turns]
     step = _merging_step(flow, group)
-    finished = [turn for turn in flow.tries(step) if is_done(turn)] if step is not None else []
-    if not finished and lost and step is not None:
-        return MergeTurns(
-            flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one"
-        )
+    if step is None:
+        return MergeTurns(flow.number, turns, among[0], "the first one")
+    finished = [turn for turn in flow.tries(step) if is_done(turn)]
     if not finished:
-        return (
-            None if step is not None else MergeTurns(flow.number, turns, among[0], "the first one")
-        )
+        if not lost:
+            return None
+        why = f"step {step + 1} came to nothing: the first one"
+        return MergeTurns(flow.number, turns, among[0], why)
     turn, step_number = finished[-1], finished[-1].assigned.step + 1
     if turn.changes:
         return MergeTurns(
@@ -333,8 +332,8 @@ def _separate_writers(state: SessionState, flow: Workflow, indexes: Sequence[int
 
 
 def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
-    """Return how to bring together the next finished work of a step that named its files: it is
-    taken over, or done again where it wrote a file of a step beside it.
+    """Return how to merge the next finished copy of a step that named its files: it is taken over,
+    or done again if it wrote a file of a step that ran beside it.
     """
     steps = flow.planned.steps
     merged = {number: merge for merge in state.request.merges for number in merge.turns}
@@ -412,9 +411,8 @@ def _assignment(
 ) -> Assigned:
     planned = flow.planned.steps[step]
     member = state.pool.get(agent)
-    judges = (
-        planned.accepts and not state.served and (member is None or member.protocol == "native")
-    )
+    can_judge = member is None or member.protocol == "native"
+    judges = planned.accepts and can_judge and not state.served
     outputs = readable_outputs(state.request.workflows, flow, step)
     sees = tuple(dict.fromkeys(turn.number for turn in outputs.values()))
     return Assigned(

@@ -73,9 +73,12 @@ class StepManifest:
 
 
 def visible_part(state: SessionState) -> SessionState:
-    """Return the session without all that the newest turn must not see; as it is, where that is no
-    step of a workflow. Of earlier requests what was answered and the agent's own turns, the newest, as far
-    as there is room for them."""
+    """Return the part of the session that the newest turn may see. It is the whole session, unless
+    the turn is a step of a workflow.
+
+    Of earlier requests a step sees the answers and its agent's own turns, the newest ones as long
+    as there is room.
+    """
     turns = state.request.turns
     if not turns or not turns[-1].assigned.plan:
         return state
