@@ -430,7 +430,7 @@ def read_calls(reply: Reply, tools: Sequence[ToolSpec], endpoint: ModelEndpoint)
 
 
 def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
-    """Return the text and the calls of a reply; no calls if it is an answer."""
+    """Return the text and the calls of a reply. A reply that is an answer has no calls."""
     if calls := _calls_in_whole_reply(text):
         calls = [WrittenCall(plain_tool_name(call.tool, types), call.arguments) for call in calls]
         if all(call.tool in types for call in calls):

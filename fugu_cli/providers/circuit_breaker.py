@@ -229,7 +229,7 @@ class CircuitBreaker:
         *,
         unreachable: str = "",
     ) -> None:
-        """Note that a call of `name`, which began at `began`, failed for good.
+        """Note that a call of `name`, which began at `began`, failed after its retries.
 
         `after` is the number of seconds that the server asked for. If it is longer than
         `SHORT_WAIT`, it is kept exactly, also for all agents that share a limited account. Parallel
@@ -246,17 +246,16 @@ class CircuitBreaker:
         shared = requested is not None and kind == "limited"
         for agent in self.limits.sharing(name) if shared else {name}:
             self._cool_down(agent, kind, requested)
-        if unreachable:
-            host = self._hosts.get(name)
-            same_host = [
-                agent for agent in self._hosts if agent != name and self._hosts[agent] == host
-            ]
-            for agent in (name, *same_host):
-                if self._key_refused(agent):
-                    continue
-                if agent != name:
-                    self._cool_down(agent, kind, requested)
-                self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
+        if not unreachable:
+            return
+        host = self._hosts.get(name)
+        others = [agent for agent in self._hosts if agent != name and self._hosts[agent] == host]
+        for agent in (name, *others):
+            if self._key_refused(agent):
+                continue
+            if agent != name:
+                self._cool_down(agent, kind, requested)
+            self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
 
     def _key_refused(self, name: str) -> bool:
         failing = self._failing.get(name)

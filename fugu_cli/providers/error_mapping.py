@@ -331,9 +331,8 @@ def _map_status(
     endpoint: ModelEndpoint, status: int, message: str, after: float | None
 ) -> AgentError:
     details = f" ({status}): {endpoint.hidden(message)}" if message else f" ({status})"
-    if status == 402 or (
-        status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)
-    ):
+    says_no_credit = any(sign in message.lower() for sign in NO_CREDIT)
+    if status == 402 or (status in (400, 403, 429) and says_no_credit):
         return AgentError(
             f"{endpoint.name}: the account at {endpoint.host} has no credit left{details}",
             kind="credit",
@@ -343,11 +342,9 @@ def _map_status(
                 f"{endpoint.name}`."
             ),
         )
-    if (
-        status == 401
-        or (status == 403 and KEY_REFUSED.search(message))
-        or (status == 400 and BAD_KEY.search(message))
-    ):
+    is_forbidden_key = status == 403 and KEY_REFUSED.search(message)
+    is_bad_key = status == 400 and BAD_KEY.search(message)
+    if status == 401 or is_forbidden_key or is_bad_key:
         return _key_refused(endpoint, details)
     if (error := _map_message(endpoint, status, message, details)) is not None:
         return error
@@ -366,9 +363,8 @@ def _map_status(
             retry=True,
             after=after,
         )
-    overflow = (
-        status == 500 and "context" in message and TOO_LONG.search(message)
-    )  # as llama.cpp says it
+    # llama.cpp answers a prompt that is too long like this
+    overflow = status == 500 and "context" in message and TOO_LONG.search(message)
     if (status >= 500 or status in TRANSIENT) and not overflow:
         return AgentError(
             f"{endpoint.name}: {endpoint.host} is overloaded or broken{details}",

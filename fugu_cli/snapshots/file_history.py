@@ -179,38 +179,41 @@ class FileHistory:
         return open_blobs(self.store / "objects", self._git)
 
     def standing(self, effects: FileEffects) -> RestorePlan:
-        """Return which of the changes still stand. Raises StorageError for an unreadable file."""
-        kept, changes, attributes = effects.net, list[FileChange](), list[FileAttribute]()
-        conflicts, unsnapshotted, unkept, nested = (
-            list[str](),
-            list[str](),
-            list[str](),
-            list[str](),
-        )
-        for change in kept.changes:
+        """Return which of the changes are still as they were left. Raises StorageError for an
+        unreadable file.
+        """
+        net = effects.net
+        changes: list[FileChange] = []
+        attributes: list[FileAttribute] = []
+        conflicts: list[str] = []
+        unsnapshotted: list[str] = []
+        large: list[str] = []
+        nested: list[str] = []
+        for change in net.changes:
             blob, mode = _state_of(self.root, change.path, self.hash_name)
             if _is_as_left(blob, mode, change.back):
                 continue
             if _is_as_left(blob, mode, change):
                 changes.append(change)
+            elif change.beside:
+                unsnapshotted.append(change.path)
             else:
-                (unsnapshotted if change.beside else conflicts).append(change.path)
-        for attribute in kept.attributes:
+                conflicts.append(change.path)
+        for attribute in net.attributes:
             path = _inside(self.root, attribute.path)
-            if attribute.nested or attribute.large:
-                if attribute.nested:
-                    current = repository_state(self.store, self.root, path)
-                else:
-                    current = current_attribute(path, LARGE_FILE)
-                if current != attribute.before:
-                    (nested if attribute.nested else unkept).append(attribute.path)
+            if attribute.nested:
+                if repository_state(self.store, self.root, path) != attribute.before:
+                    nested.append(attribute.path)
+            elif attribute.large:
+                if current_attribute(path, LARGE_FILE) != attribute.before:
+                    large.append(attribute.path)
             elif (current := current_attribute(path, attribute.after)) == attribute.after:
                 attributes.append(attribute)
             elif current != attribute.before and path.is_file() and attribute.path not in conflicts:
                 conflicts.append(attribute.path)
         stands = FileEffects(tuple(changes), tuple(attributes))
         return RestorePlan(
-            stands, tuple(conflicts), tuple(unsnapshotted), tuple(unkept), tuple(nested)
+            stands, tuple(conflicts), tuple(unsnapshotted), tuple(large), tuple(nested)
         )
 
     async def take_back(self, effects: FileEffects) -> Restored:
@@ -349,37 +352,39 @@ def _is_as_left(blob: str | None, mode: str, change: FileChange) -> bool:
 async def restore_files(
     root: Path, effects: FileEffects, contents: BlobReader, git: Git | None
 ) -> tuple[str, ...]:
-    """Undo what still stands; returns the paths that changed, as the os module gives them.
+    """Restore files as they were before these effects. Return the paths that changed, as the os
+    module gives them.
 
-    `git` tells which files are ignored; None outside a repository. Raises StorageError when
-    something could not be put back, after doing all that could be done; running it again is safe.
-    Ignore rules are put back first: a file that was ignored then is not deleted now.
+    `git` tells which files are ignored; None outside a repository. Ignore rules are restored first:
+    a file that they ignore is not deleted. Raises StorageError if something could not be restored,
+    after everything else was; it is safe to run this again.
     """
-    cleared = [
-        attribute.path
-        for attribute in effects.attributes
-        if _made_folder_or_pipe(attribute)
-        and remove_folder_or_pipe(_inside(root, attribute.path), root)
-    ]
-    rules = [
-        change for change in effects.changes if _inside(root, change.path).name == ".gitignore"
-    ]
-    others = [change for change in effects.changes if change not in rules]
+    removed = []
+    for attribute in effects.attributes:
+        is_made = _made_folder_or_pipe(attribute)
+        if is_made and remove_folder_or_pipe(_inside(root, attribute.path), root):
+            removed.append(attribute.path)
+    rules: list[FileChange] = []
+    others: list[FileChange] = []
+    for change in effects.changes:
+        is_rule = _inside(root, change.path).name == ".gitignore"
+        (rules if is_rule else others).append(change)
     failed = await _apply(root, rules, contents)
-    kept = await _ignored(git, [c for c in others if c.before is None and not c.beside])
-    done = [change for change in others if change.path not in kept]
-    failed += await _apply(root, done, contents)
-    more, broken = _restore_attributes(
-        root, [attribute for attribute in effects.attributes if attribute.path not in kept]
-    )
-    failed += broken
-    count = len(rules) + len(done) + len(effects.attributes)
+    new_files = [change for change in others if change.before is None and not change.beside]
+    ignored = await _ignored(git, new_files)
+    restored = [change for change in others if change.path not in ignored]
+    failed += await _apply(root, restored, contents)
+    attributes = [attribute for attribute in effects.attributes if attribute.path not in ignored]
+    with_attributes, failed_attributes = _restore_attributes(root, attributes)
+    failed += failed_attributes
+    count = len(rules) + len(restored) + len(effects.attributes)
     if failed:
         raise StorageError(
             f"{len(failed)} of {count} files could not be put back: {'; '.join(failed[:3])}",
             hint=RETRY_HINT,
         )
-    return tuple(dict.fromkeys([*(change.path for change in rules + done), *cleared, *more]))
+    changed = [change.path for change in rules + restored]
+    return tuple(dict.fromkeys([*changed, *removed, *with_attributes]))
 
 
 def _made_folder_or_pipe(attribute: FileAttribute) -> bool:

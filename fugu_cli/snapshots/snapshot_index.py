@@ -173,39 +173,33 @@ class SnapshotIndex:
     ) -> bool:
         """Bring the index up to date. Return False if nothing had to be done.
 
-        `changed` and `folders` are as `listed` gives them (-m -d). `is_ours` says that nobody else
-        wrote the index since the last time. Raises StorageError.
+        `changed` and `folders` are the result of `listed("-m", "-d")`. `is_ours`: nobody else has
+        written the index since the last time. Raises StorageError.
         """
-        stale = self._rules() != self._users.rules or any(
-            Path(name).name == ".gitignore" for name in changed
-        )
+        rules_changed = self._rules() != self._users.rules
+        stale = rules_changed or any(Path(name).name == ".gitignore" for name in changed)
         moved = await self._take_out_large(is_ours=is_ours)
         filled = [folder for folder in folders if holds_files(self._root, folder)]
         if is_ours and not (changed or stale or filled or moved):
             return False
         if stale:
             await self._ask_users_git()
-            moved += await self._unnamed(
-                [path for path in self.large if path in self._users.tracked]
-            )
+            tracked = [path for path in self.large if path in self._users.tracked]
+            moved += await self._unnamed(tracked)
         if self.begun:  # the index was empty until now
             changed, _ = await self.file.listed("-m", "-d")
         gone = {name for name in moved if is_gone(self._root / name)}
-        new = [
-            name
-            for name in dict.fromkeys([*changed, *moved, *await self.file.below(filled)])
-            if name not in gone
-        ]
+        candidates = dict.fromkeys([*changed, *moved, *await self.file.below(filled)])
+        new = [name for name in candidates if name not in gone]
         await self._leave_out(new)
         if len(new) > FEW:
             await self.file.pack([name for name in new if name not in self.large])
         small = [name for name in [*new, *filled] if name not in self.large]
         _check(await self.file.add(small if is_ours and not stale else []))
-        if stale:  # files that have become ignored go
-            own = split_names(
-                await self._git.run("ls-files", "-z", "-i", "-c", "--exclude-standard")
-            )
-            await self.file.set("--force-remove", paths=sorted(set(own) - set(self._users.forced)))
+        if stale:
+            listing = await self._git.run("ls-files", "-z", "-i", "-c", "--exclude-standard")
+            now_ignored = set(split_names(listing)) - set(self._users.forced)
+            await self.file.set("--force-remove", paths=sorted(now_ignored))
             self._users.rules = self._rules()
         if self._users.forced:
             present = [path for path in self._users.forced if not is_folder(self._root / path)]

@@ -182,21 +182,19 @@ def _read_repository(store: Path, root: Path, top: Path) -> KnownRepository:
         os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
         for entry in entries
     ]
-    inner = any(entry[2:8] == b"160000" or entry.endswith(b"/") for entry in entries)
+    holds_repositories = any(entry[2:8] == b"160000" or entry.endswith(b"/") for entry in entries)
     head = _head(repository)
-    names = (
-        ()
-        if inner
-        else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_parent_folders(paths))
-    )
-    # before the files are read: what is written meanwhile is looked at the next time
+    names: tuple[str, ...] = ()
+    if not holds_repositories:
+        own_files = [str(file) for file in (*head, repository.index)]
+        names = (*own_files, *dict.fromkeys(paths), *_parent_folders(paths))
+    # taken before the files are read: a file written meanwhile is read again the next time
     stamps = _stamps(top, names)
     digest = hashlib.sha256(b"\0".join([*map(_bytes, head), done.out]))
-    changed = (
-        p
-        for e, p in zip(entries, paths, strict=True)
-        if e[:1] in {b"C", b"?"} or e[2:8] == b"160000"
-    )
+    changed = []
+    for entry, path in zip(entries, paths, strict=True):
+        if entry[:1] in {b"C", b"?"} or entry[2:8] == b"160000":
+            changed.append(path)
     for number, path in enumerate(changed):
         data = _content(top / path, whole=number < MOST_WHOLE)
         digest.update(data or repository_state(store, root, top / path).encode())
