@@ -434,10 +434,10 @@ async def run_suite(
     say: Say,
     variables: Mapping[str, str] | None = None,
 ) -> SuiteRun | ToolResult:
-    """Run a test command for at most `limit` seconds, and have its runner report; a Result where it
-    cannot start.
+    """Run a test command for at most `limit` seconds with options that make its runner report.
+    Return a ToolResult if it cannot start.
 
-    A runner that refuses the options for that is run again without them.
+    A runner that refuses these options is run again without them.
     """
     from fugu_cli.testing import runner_results
 

@@ -182,9 +182,9 @@ async def grep(arguments: GrepArguments, workspace: Workspace, say: Say) -> Tool
     if arguments.glob:
         globs = dict.fromkeys((arguments.glob, arguments.glob.replace("[", "[[]")))
         options += [f"--glob={pattern}" for pattern in globs]
-    searched = (
-        os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
-    )
+    searched = str(path)
+    if path.is_relative_to(workspace.root):
+        searched = os.path.relpath(path, workspace.root)
     answer = await _ripgrep(
         options, workspace.root, workspace.root, "--regexp", arguments.pattern, "--", searched
     )
@@ -195,10 +195,10 @@ async def grep(arguments: GrepArguments, workspace: Workspace, say: Say) -> Tool
     lines = list(_matching_lines(output, is_hidden, workspace))
     if not lines:
         return ToolResult(text=f"{NOTHING}{arguments.path} matches {arguments.pattern}.{note}")
-    more = (
-        f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else ""
-    ) + note
-    return ToolResult(text=truncate(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
+    text = "\n".join(lines[:MOST])
+    if len(lines) > MOST:
+        text += f"\n({len(lines) - MOST} more lines; narrow the search)"
+    return ToolResult(text=truncate(workspace.whole_secrets(text + note)))
 
 
 def _is_hidden(name: str, searched: Path, workspace: Workspace) -> bool:

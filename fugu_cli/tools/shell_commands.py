@@ -212,8 +212,8 @@ class RunningCommand:
 async def start_command(
     command: str, folder: Path, take: Callable[[bytes], None], context: CommandContext
 ) -> AsyncIterator[RunningCommand]:
-    """Run `command` with bash (or sh) in `folder`. It ends with everything it started when the
-    block is left.
+    """Run `command` with bash (or sh) in `folder`. When the block is left, all its processes are
+    ended.
 
     Raises OSError if it cannot be started, UsageError if a requested sandbox does not hold. If
     cancelled while it ends the command, it first ends all processes.

@@ -444,17 +444,16 @@ def _git(lines: _Lines) -> list[FilePatch]:
     """Parse git's lines before or instead of hunks: new, deleted and moved files, changed modes."""
     first = lines.next()
     headers: dict[str, str] = {}
-    while (
-        lines.more and not lines.peek().startswith(("diff --git ", "@@")) and not _has_names(lines)
-    ):
+    while lines.more and not _has_names(lines):
+        if lines.peek().startswith(("diff --git ", "@@")):
+            break
         line = lines.next()
         _refuse_binary(line)
         match = _GIT.match(line)
         if match:
             headers[match["what"]] = match["value"].strip()
-    if any(
-        value.startswith(("12", "16")) for what, value in headers.items() if what.endswith("mode")
-    ):
+    modes = [value for name, value in headers.items() if name.endswith("mode")]
+    if any(mode.startswith(("12", "16")) for mode in modes):
         raise PatchError(
             "it is about a link or a repository in this one; that cannot be done with a patch"
         )

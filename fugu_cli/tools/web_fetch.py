@@ -78,8 +78,8 @@ class WebPage:
 
 
 def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool[WebFetchArguments]:
-    """Return the tool under the user's `allow` and `ask` rules. A local host must be named in one
-    of them.
+    """Return the tool under the user's `allow` and `ask` rules. A local host is reached only if one
+    of them names it.
     """
 
     async def run(arguments: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:

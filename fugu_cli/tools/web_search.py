@@ -157,23 +157,19 @@ def _request(
                 "input": prompt,
                 "tools": [{"type": "web_search"}],
                 "store": False,
+                "max_output_tokens": ANSWER_TOKENS,
             }
-            return (
-                "POST",
-                f"{engine.url}/responses",
-                bearer,
-                body | {"max_output_tokens": ANSWER_TOKENS},
-            )
+            return "POST", f"{engine.url}/responses", bearer, body
         case "messages":
             keys = {"x-api-key": engine.key, "anthropic-version": "2023-06-01"}
             tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-            body = {"model": engine.model, "max_tokens": ANSWER_TOKENS, "tools": [tool]}
-            return (
-                "POST",
-                f"{engine.url}/messages",
-                keys,
-                body | {"messages": [{"role": "user", "content": prompt}]},
-            )
+            body = {
+                "model": engine.model,
+                "max_tokens": ANSWER_TOKENS,
+                "tools": [tool],
+                "messages": [{"role": "user", "content": prompt}],
+            }
+            return "POST", f"{engine.url}/messages", keys, body
         case "gemini":
             body = {
                 "contents": [{"role": "user", "parts": [{"text": prompt}]}],
