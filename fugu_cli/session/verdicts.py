@@ -253,30 +253,23 @@ def test_summary(request: RequestState) -> dict[str, object]:
     """
     run, before = request.tests, request.tests_before
     after: dict[str, object] | None = None
+    fixed: list[str] = []
     if run is not None and not run.stale:
-        report = run.report
-        passed = (
-            report.passed if report is not None and report.passed else passed_count(run.output) or 0
-        )
-        after = {
-            "ok": run.ok,
-            "passed": passed,
-            "failed": run.failed,
-            "skipped": report.skipped if report else 0,
-        }
+        passed = passed_count(run.output) or 0
+        skipped = 0
+        if run.report is not None:
+            passed = run.report.passed or passed
+            skipped = run.report.skipped
+            fixed = sorted(before.failed - set(run.report.failing))
+        after = {"ok": run.ok, "passed": passed, "failed": run.failed, "skipped": skipped}
         if run.unable:
             after["could_not_run"] = run.unable
     end = request.finished
     is_known = before.ok is not None or before.count is not None or bool(before.looked_up)
-    failing = (
-        set(run.report.failing)
-        if run is not None and run.report is not None and not run.stale
-        else None
-    )
     return {
         "before": {"ok": before.ok, "failed": before.count} if is_known else None,
         "after": after,
-        "fixed": sorted(before.failed - failing) if failing is not None else [],
+        "fixed": fixed,
         "broken": list(request.regressions),
         "removed": list(before.removed),
         "not_run": list(end.tests_not_run) if end is not None else [],

@@ -336,10 +336,12 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
     forced = prompt.tool_choice not in ("", "none")
     effort = prompt.effort or endpoint.effort
-    thinks = effort not in ("", "none") and quirks.effort and not forced and _may_think(messages)
-    thinks = thinks and (quirks.adaptive or quirks.tokens(prompt.max_tokens) >= SHORTEST_THINKING)
+    max_tokens = quirks.tokens(prompt.max_tokens)
+    has_room = quirks.adaptive or max_tokens >= SHORTEST_THINKING
+    may_think = has_room and not forced and _may_think(messages)
+    thinks = effort not in ("", "none") and quirks.effort and may_think
     if thinks:
-        payload |= _thinking(quirks.tokens(prompt.max_tokens), effort, quirks)
+        payload |= _thinking(max_tokens, effort, quirks)
     if prompt.temperature is not None and quirks.temperature and not thinks:
         payload["temperature"] = prompt.temperature
     if prompt.reply_schema and quirks.schema == "schema":
