@@ -100,13 +100,13 @@ def git_command(
     brings. `as_the_user`: it does what git does when the user types the command. Raises UsageError
     when git is missing.
     """
-    path = search_path_outside(root)
-    program = shutil.which("git", path=path)
+    program = git_program(root)
     if program is None:
         raise UsageError("git was not found", hint="install git and make sure it is on PATH")
     if as_the_user:
         return [program, *NO_MONITOR, *arguments], dict(environment)
-    return [program, *NO_PROGRAMS, *arguments], {**environment, "PATH": path}
+    path = {"PATH": search_path_outside(root)}
+    return [program, *NO_PROGRAMS, *arguments], {**environment, **path}
 
 
 def run_git(
