@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fugu_cli.safety.paths import inside
-
 _repositories: set[Path] = set()
 
 
@@ -24,13 +22,12 @@ def search_path_outside(*repositories: Path) -> str:
     """Return PATH without relative folders and those that lie in a repository or are reached
     through a link in one. `repositories` (resolved) are added to those of this process.
     """
+    excluded = {*repositories, *_repositories}
     folders = []
     for entry in os.get_exec_path():
-        paths = (Path(os.path.normpath(entry)), Path(os.path.realpath(entry)))
-        in_repository = any(
-            inside(path, folder) for path in paths for folder in {*repositories, *_repositories}
-        )
-        if entry.startswith("/") and not in_repository:
+        named, real = Path(os.path.normpath(entry)), Path(os.path.realpath(entry))
+        around = {named, *named.parents, real, *real.parents}
+        if entry.startswith("/") and excluded.isdisjoint(around):
             folders.append(entry)
     return os.pathsep.join(folders)
 
