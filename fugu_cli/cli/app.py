@@ -696,7 +696,7 @@ def skills() -> int:
 
 @app.command()
 def doctor() -> int:
-    """Show which programs, keys and settings fugu finds, and what is missing."""
+    """Show what fugu finds here and what is missing."""
     from fugu_cli.cli import doctor as command
 
     return command.doctor()
