@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fugu_cli.safety import policy
     from fugu_cli.session.events import Finished
     from fugu_cli.session.log import Log
-    from fugu_cli.session.store import SessionSummary
+    from fugu_cli.session.store import RecentSession, SessionSummary
 
 
 class DrivenSession(Protocol):
@@ -285,6 +285,11 @@ class SessionOpener(Protocol):
 
     def listed(self) -> Sequence[SessionSummary]:
         """Return this folder's sessions, the newest first. Called in a thread."""
+
+    def recent(self, most: int, excluding: str) -> Sequence[RecentSession]:
+        """Return this folder's newest sessions but the one with this id, the newest first, at most
+        `most`. Called in a thread.
+        """
 
     def rename(self, id: str, title: str) -> None:
         """Change a session's title."""

@@ -107,6 +107,11 @@ class FolderSessions:
         """Return this folder's sessions, the newest first, under the user's titles."""
         return store.session_summaries(store.session_paths(self.loaded.config.data, self.root))
 
+    def recent(self, most: int, excluding: str) -> Sequence[store.RecentSession]:
+        """Return this folder's newest sessions but the one with this id, at most `most`."""
+        paths = store.session_paths(self.loaded.config.data, self.root)
+        return store.recent_sessions((path for path in paths if path.stem != excluding), most)
+
     def rename(self, id: str, title: str) -> None:
         """Change a session's title. Raises StorageError."""
         store.rename_session(self._find(id), title)

@@ -14,12 +14,15 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.session import costs, log, log_format
-from fugu_cli.session.events import Asked, Event, Interrupted, Recorded, Replied
+from fugu_cli.session.events import Asked, Event, Finished, Interrupted, Recorded, Replied
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import STOPPED, open_calls
 from fugu_cli.session.verdicts import END_WORDS
@@ -76,7 +79,11 @@ class SessionSummary:
     @property
     def ended(self) -> str:
         """`state` in words."""
-        return END_WORDS.get(self.state, self.state.replace("_", " "))
+        return _in_words(self.state)
+
+
+def _in_words(state: str) -> str:
+    return END_WORDS.get(state, state.replace("_", " "))
 
 
 def session_folder(data: Path, root: Path) -> Path:
@@ -223,21 +230,24 @@ def session_summary(path: Path) -> SessionSummary | None:
             state = NEWER
         elif content.fault.earlier:
             state = EARLIER
-    words = requests[0].said.strip() if requests else ""
-    title = words.splitlines()[0] if words else ""
     return SessionSummary(
         id=path.stem,
         path=path,
         repo=first.repo if first else "",
         started=content.records[0].at if content.records else written,
         newest=content.records[-1].at if content.fault is None else written,
-        title=title,
+        title=_title(requests[0]) if requests else "",
         requests=len(requests),
         state=state,
         cost=session.cost,
         is_unpriced=bool(session.unpriced),
         is_estimated=costs.is_estimated(session.events, session.pool),
     )
+
+
+def _title(asked: Asked) -> str:
+    """Return the first line of a request."""
+    return next(iter(asked.said.strip().splitlines()), "")
 
 
 def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[SessionSummary]:
@@ -256,6 +266,57 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
             titles = titles_by_folder.setdefault(path.parent, _titles(path.parent))
             summaries.append(replace(summary, title=titles.get(summary.id, summary.title)))
     return summaries
+
+
+@dataclass(frozen=True)
+class RecentSession:
+    """A session's title, how its newest request ended ("" if unknown), and when that was."""
+
+    title: str
+    ended: str
+    newest: float
+
+
+def recent_sessions(files: Iterable[Path], most: int) -> list[RecentSession]:
+    """Return the first `most` sessions with a request, under the user's titles. However long a
+    session is, only the ends of its file are read. Damaged and archived sessions are left out.
+    """
+    sessions: list[RecentSession] = []
+    for path in files:
+        if len(sessions) == most:
+            break
+        if path.stem not in _archived(path.parent):
+            with suppress(OSError, ValidationError, log_format.UnreadableFormat):
+                sessions += _recent_session(path)
+    return sessions
+
+
+EDGE_BYTES = 256 * 1024
+"""Bytes at either end of a session's file in which its first request and its end are looked for."""
+
+
+def _recent_session(path: Path) -> list[RecentSession]:
+    """Return the session, or nothing if it has no request."""
+    with path.open("rb") as file:
+        head = file.read(EDGE_BYTES).split(b"\n")[:-1]
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - EDGE_BYTES, 0))
+        tail = file.read().split(b"\n")[:-1]
+    if size > EDGE_BYTES:
+        del tail[:1]  # a part of a line
+    reader = log_format.LineReader()
+    first_events = (reader.parse(line).event for line in head)
+    asked = next((event for event in first_events if isinstance(event, Asked)), None)
+    if asked is None or not tail:
+        return []
+    state = ""
+    for line in reversed(tail):
+        event = reader.parse(line).event
+        if isinstance(event, Asked | Finished):
+            state = event.reason if isinstance(event, Finished) else "unfinished"
+            break
+    title = _titles(path.parent).get(path.stem) or _title(asked)
+    return [RecentSession(title, _in_words(state), reader.parse(tail[-1]).at)]
 
 
 def mentions(session: SessionSummary, text: str) -> bool:

@@ -18,7 +18,7 @@ from fugu_cli.session.spending import Limit, budgets_of
 from fugu_cli.system.bounded_json import parse_json
 
 if TYPE_CHECKING:
-    from fugu_cli.session.store import SessionSummary
+    from fugu_cli.session.store import RecentSession
 
 MOST_EXAMPLES, MOST_SESSIONS = 3, 3
 MOST_FILES_READ, LARGEST_READ, READING_SECONDS = 2000, 100_000, 0.5
@@ -48,7 +48,7 @@ def read_first_screen(
     test_command: str | None,
     limit: Limit,
     agents: int,
-    summaries: Sequence[SessionSummary],
+    sessions: Sequence[RecentSession],
 ) -> FirstScreen:
     """Return what to show for the folder, whose files are `paths`. Blocking."""
     return FirstScreen(
@@ -56,7 +56,7 @@ def read_first_screen(
         budget=_budget_sentence(limit),
         turn=_turn_sentence(agents, has_tests=test_command is not None),
         examples=_example_requests(root, paths, test_command),
-        sessions=_session_titles(summaries[:MOST_SESSIONS]),
+        sessions=_session_titles(sessions),
     )
 
 
@@ -80,12 +80,12 @@ def _turn_sentence(agents: int, *, has_tests: bool) -> str:
     return f"In turns: an agent works, {checks}, {verifier}."
 
 
-def _session_titles(summaries: Sequence[SessionSummary]) -> tuple[str, ...]:
+def _session_titles(sessions: Sequence[RecentSession]) -> tuple[str, ...]:
     titles = []
-    for summary in summaries:
-        if summary.requests:
-            changed_at = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
-            titles.append(f"{flatten(summary.title, 60)} ({summary.ended}, {changed_at})")
+    for session in sessions:
+        changed_at = time.strftime("%d %b %H:%M", time.localtime(session.newest))
+        ended = f"{session.ended}, " if session.ended else ""
+        titles.append(f"{flatten(session.title, 60)} ({ended}{changed_at})")
     return tuple(titles)
 
 

@@ -31,7 +31,7 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui.blocks import NoteBlock, Tone
-from fugu_cli.ui.first_screen import FirstScreen, read_first_screen
+from fugu_cli.ui.first_screen import MOST_SESSIONS, FirstScreen, read_first_screen
 from fugu_cli.ui.tui import folder_trust, project_folder, session_status
 from fugu_cli.ui.tui.first_start import FirstStart
 from fugu_cli.ui.tui.model_download import ModelDownload
@@ -324,7 +324,7 @@ class SessionController:
                 environment.workspace.test_command,
                 environment.limits.budget,
                 len(session.team.members),
-                [summary for summary in self.opener.listed() if summary.id != own],
+                self.opener.recent(MOST_SESSIONS, excluding=own),
             )
 
         start = await asyncio.to_thread(read)

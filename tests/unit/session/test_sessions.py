@@ -103,6 +103,24 @@ def test_a_summary_says_what_a_list_shows(tmp_path: Path) -> None:
     assert store.session_summary(path) is None
 
 
+def test_recent_sessions_are_read_from_the_ends_of_their_files(tmp_path: Path) -> None:
+    ids = [f"20260101-00000{number}-aaaa" for number in range(4)]
+    renamed, ended, running, broken = (make(tmp_path, tmp_path, id) for id in ids)
+    store.rename_session(renamed, "mine")
+    long_reply = Replied(turn=1, agent="a", text="x" * 1000)
+    for path, events in ((ended, [Finished(reason="answered")]), (running, [])):
+        log = Log.open(path)
+        for event in [Asked(text="again"), *[long_reply] * 600, *events]:
+            log.append(event)
+        log.close()
+    damage(ended, 300)
+    damage(broken, 1)
+    recent = store.recent_sessions((renamed, ended, running, broken), 4)
+    titles = [(session.title, session.ended) for session in recent]
+    assert titles == [("mine", "accepted"), ("fix it", "done"), ("fix it", "")]
+    assert store.recent_sessions((renamed, ended), 1) == recent[:1]
+
+
 def test_a_fork_is_a_copy_of_the_whole_lines(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     whole = path.read_bytes()

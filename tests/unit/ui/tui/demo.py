@@ -183,6 +183,10 @@ class DemoSessionOpener:
     def listed(self) -> Sequence[store.SessionSummary]:
         return store.session_summaries(store.session_paths(self.data, self.root))
 
+    def recent(self, most: int, excluding: str) -> Sequence[store.RecentSession]:
+        paths = store.session_paths(self.data, self.root)
+        return store.recent_sessions((path for path in paths if path.stem != excluding), most)
+
     def rename(self, id: str, title: str) -> None:
         store.rename_session(store.find_session(self.data, self.root, id), title)
 
