@@ -76,6 +76,8 @@ class Conversation(EntryPager):
         self._unfolded = False
         self._turned: set[int] = set()
         """Blocks that are folded where others are not, or the other way round."""
+        self._revealed: int | None = None
+        """The block that the search unfolded last."""
         self._growing: dict[MarkdownChunker, ReplyFragments] = {}
 
     @property
@@ -127,16 +129,24 @@ class Conversation(EntryPager):
         return block_text(self._transcript.blocks[entry])
 
     def reveal(self, entry: int, needle: str) -> None:
-        """Unfold the block where some of the text is folded away."""
+        """Unfold the block where some of the text is folded away, and fold the block that was
+        unfolded for the match before.
+        """
         from fugu_cli.ui.block_drawing import foldable
 
         assert self._transcript is not None
+        revealed = self._revealed
+        if revealed is not None and self._line_start(revealed) != self._line_start(entry):
+            self._revealed = None
+            if not self._unfolded and self._line_start(revealed) in self._turned:
+                self.fold(revealed)
         is_folded = self._unfolded == (self._line_start(entry) in self._turned)
         if not is_folded or not foldable(self._transcript.blocks[entry]):
             return
         lines = sum(needle in line for line in self.entry_text(entry).lower().split("\n"))
         if len(self._lines_with(entry, needle)) < lines:
             self.fold(entry)
+            self._revealed = entry
 
     def action_run_command(self, command: str) -> None:
         """Run the command of a key of the marked outcome."""
@@ -147,6 +157,7 @@ class Conversation(EntryPager):
         self._transcript, self.chosen = transcript, None
         self._growing.clear()
         self._turned.clear()
+        self._revealed = None
         self.column.cut(0)
         self.changed(0)
         self.action_end()
@@ -163,6 +174,8 @@ class Conversation(EntryPager):
     def inserted(self, at: int) -> None:
         """Shift the remembered indices after a block was inserted."""
         self._turned = {index + (index >= at) for index in self._turned}
+        if self._revealed is not None and self._revealed >= at:
+            self._revealed += 1
         if self.chosen is not None and self.chosen >= at:
             self.chosen += 1
 
@@ -342,9 +355,9 @@ class Trace(EntryPager):
         last, height = len(rows.rows), self._height
 
         def paint(width: int, palette: Palette) -> list[StyledLine]:
-            return trace_drawing.panel_lines(
-                tally, width, palette, height - self.column.top_of(last)
-            )
+            free = height - self.column.top_of(last)
+            # where rows fill the panel, the older ones scroll away
+            return trace_drawing.panel_lines(tally, width, palette, max(free, height // 2))
 
         self.column.put(last, [Fragment(paint, exact=0)])
         self.grew()

@@ -203,11 +203,15 @@ class StatusBar(Widget):
             )
             hint = f"{OUTCOME_HINT} · {PROMPT_HINT}" if ended else PROMPT_HINT
         is_asking = any(approval.display for approval in self.screen.query("#approval"))
-        key = self._complete.key and _key_about_work(focused, hint, is_asking)
         is_finding = self.screen.has_class("-finding")
         has_mark = focused != "prompt" and (is_finding or getattr(part, "chosen", None) is not None)
-        status = replace(self._complete, hint=hint, has_mark=has_mark, key=key, remark=self._remark)
+        if self._complete.doing:
+            hint = hint.removesuffix(" · esc back")
+        key = self._complete.key and _key_about_work(focused, is_asking)
         own_line = bool(key) and not self.screen.has_class("-short")
+        if key and has_mark and not own_line:
+            key = f"{hint} · {key}"
+        status = replace(self._complete, hint=hint, has_mark=has_mark, key=key, remark=self._remark)
         for activity in self.screen.query(ActivityLine):
             activity.tell(status if own_line else StatusLine())
         status = replace(status, doing="", since=0.0, until=0.0, written=0) if own_line else status
@@ -242,15 +246,11 @@ class StatusBar(Widget):
         return Strip(line).adjust_cell_length(width).apply_style(self.rich_style)
 
 
-def _key_about_work(focused: str, hint: str, is_asking: bool) -> str:
+def _key_about_work(focused: str, is_asking: bool) -> str:
     """Return the key that acts on the current activity."""
     if is_asking:
         return "esc denies" if focused == "approval" else "f6 answers · esc to interrupt"
-    return (
-        hint.replace("esc back", "esc to interrupt")
-        if focused in ("trace", "conversation")
-        else "esc to interrupt"
-    )
+    return "esc to interrupt"
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

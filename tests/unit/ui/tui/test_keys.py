@@ -500,9 +500,20 @@ def test_what_is_folded_away_is_found_and_n_goes_on(
         async def shows(text: str) -> None:
             await until(lambda: str(count.content) == text, lambda: count.content)
 
+        def line_count() -> int:
+            entries = range(conversation.entry_count)
+            return sum(len(conversation.column.block_lines(entry)) for entry in entries)
+
+        folded_lines = line_count()
         await pilot.press("ctrl+f", *"A - b SHOULD")
         await shows("1 of 1 entry")  # in a thought, of which one line is shown
         assert conversation.match_line is not None
+        await pilot.press("ctrl+f", *"def ADD(a")
+        await shows("1 of 1 entry")  # in the output of a call that is one line
+        assert line_count() > folded_lines
+        await pilot.press("ctrl+f", *"the sign")
+        await shows("1 of 1 entry")  # in a reply
+        assert line_count() == folded_lines
         await pilot.press("ctrl+f", *"add.py")
         await shows("4 of 4 entries")
         await pilot.press("enter", "n")
