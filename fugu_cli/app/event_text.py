@@ -170,7 +170,7 @@ def decision_why(event: Assigned, reason: str, unavailable: str = "") -> str:
         unavailable,
     ]
     if event.override is not None:
-        parts.append(f"a Thinker asked for this; the head had {event.override}")
+        parts.append(f"a Thinker asked for this instead of a {event.override.capitalize()}")
     return " · ".join(part for part in parts if part)
 
 

@@ -169,6 +169,7 @@ def _newest_agent(events: Sequence[Event]) -> str | None:
     return next((event.agent for event in begun), None)
 
 
+ONLY_CHOICE = "only choice"
 VERDICT_DUE = "the newest work has not been verified yet"
 ONE_PLAN = "in plan mode one agent makes the plan, and the user judges it"
 

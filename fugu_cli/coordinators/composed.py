@@ -521,7 +521,7 @@ class _Decision:
             is_author = action_space.verifies_own_work(self._state, chosen.name)
             return OWN_WORK if is_author else "did not write any of it"
         if len(candidates) == 1:
-            return "only choice"
+            return action_space.ONLY_CHOICE
         requests = KIND_WORDS[kinds.likeliest] if kinds.recorded else "requests"
         parts = [f"solves {self._rate(chosen, kinds):.0%} of {requests}"]
         overall = round(self._own_outcomes(chosen))

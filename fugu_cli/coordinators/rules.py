@@ -63,7 +63,8 @@ class Cascade:
         if len(worked) == 1 and worked[0] in able and _tries_again(state, worked[0], member):
             why = f"{worked[0].name} tries again: {member.name} costs {FAR_PRICE} times as much"
             return _assigned(state, worked[0], "worker", "cascade", why)
-        return _assigned(state, member, "worker", "cascade", _why_work(state, member, worked))
+        why = _why_work(state, member, worked) if len(able) > 1 else action_space.ONLY_CHOICE
+        return _assigned(state, member, "worker", "cascade", why)
 
     def _next_up(self, state: SessionState, able: list[Member], worked: Sequence[Member]) -> Member:
         """Return the next Worker: the first comes from the lowest slot, each one after a failure
@@ -218,17 +219,20 @@ def _assigned(state: SessionState, member: Member, role: Role, by: str, reason: 
 
 def _why_work(state: SessionState, member: Member, worked: Sequence[Member]) -> str:
     if not state.request.counted_turns:
-        return f"{member.slot} first"
-    changed = bool(worked) and action_space.vendor_key(member) not in map(
-        action_space.vendor_key, worked
-    )
+        return "cheapest first"
     gave_up = worked and worked[-1].name in action_space.agents_that_gave_up(state)
     unfinished = f"{worked[-1].name} gave up" if gave_up else "not accepted yet"
     why = state.request.acceptance_blocker or unfinished
-    return (
-        f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works "
-        f"on it"
-    )
+    if not worked:
+        return f"{why}: the cheapest agent"
+    if member in worked:
+        return f"{why}: the same agent again"
+    is_dearer = slot_level(member) > slot_level(worked[-1])
+    chosen = "the next dearer agent" if is_dearer else "another agent"
+    vendors = map(action_space.vendor_key, worked)
+    if member.vendor and action_space.vendor_key(member) not in vendors:
+        chosen += ", of another vendor"
+    return f"{why}: {chosen}"
 
 
 if TYPE_CHECKING:

@@ -318,7 +318,7 @@ class Trinity:
         unavailable = [(seat.row, seat.why) for seat in seats if seat.member is None]
         reason = seat.row
         if role != by_head:
-            reason += f"; the Thinker asked for a {role}, the head chose {by_head}"
+            reason += f"; the Thinker asked for a {role} instead of a {by_head}"
         return Assigned(
             turn=action_space.next_turn_number(state),
             agent=seat.member.name,
@@ -364,7 +364,7 @@ class Trinity:
             return {}
         excluded = action_space.roles_out(state)
         if excluded.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
-            why = "the head is for a Verifier, and a Worker comes before it"
+            why = "a Verifier was chosen, and a Worker comes before it"
             return {**excluded, "thinker": why}
         return excluded
 

@@ -425,7 +425,7 @@ def _notes(row: DecisionRow) -> list[str]:
         if cell.masked:
             notes.append(f"{cell.name} excluded: {first_line(cell.masked, 200)}")
     if assigned.override is not None:
-        notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
+        notes.append(f"a Thinker asked for this instead of a {assigned.override.capitalize()}")
     if row.effort:
         notes.append(f"effort {row.effort}")
     if row.reason or assigned.scores is None:

@@ -404,7 +404,7 @@ def test_route_as_json_holds_everything_that_was_weighed(
     assert found["masked"] == {
         "coder": "not in the pool",
         "verifier": "there is no Worker answer yet",
-        "thinker": "the head is for a Verifier, and a Worker comes before it",
+        "thinker": "a Verifier was chosen, and a Worker comes before it",
     }
     assert found["agents"]["coder"] == 0
     before = found["probabilities_before_masks"]

@@ -136,8 +136,8 @@ def test_a_slot_is_a_wish_and_an_unknown_model_is_said(place: Place, server: Loo
         if isinstance(one, Assigned) and one.subtask
     }
     assert chosen == {
-        "wise": ("judge", "strong first"),
-        "lost": ("lead", "lost.md names gpt-99, which cannot be chosen here; cheap first"),
+        "wise": ("judge", "only choice"),
+        "lost": ("lead", "lost.md names gpt-99, which cannot be chosen here; cheapest first"),
     }
     pinned = run(place, "--agent", "lead")[1]
     assert [one.agent for one in pinned if isinstance(one, Assigned) and one.subtask] == [

@@ -205,8 +205,7 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
     second = [event for event in events if isinstance(event, Assigned)][1]
     assert (second.agent, second.by) == ("small", "prompted")
     assert second.reason == (
-        "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap "
-        "works on it"
+        "the chooser's reply names nobody; the cascade: the tests must pass and do not: the cheapest agent"
     )
 
 

@@ -53,7 +53,7 @@ def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:
     found = decide(Fallback(raising(error), RULE), BROKEN)
     assert (found.agent, found.by) == ("small", "cascade")
     assert (found.reason, found.fallback) == (
-        "cheap first",
+        "cheapest first",
         "torch is not installed (`pip install torch`)",
     )
 

@@ -30,7 +30,7 @@ def failed(turn: int, agent: str) -> list[Event]:
 def test_the_cascade_begins_cheap() -> None:
     found = decide(Cascade(POOL, CoordinatorSettings()), BROKEN)
     assert found == Assigned(
-        turn=1, agent="small", role="worker", by="cascade", reason="cheap first", slot="cheap"
+        turn=1, agent="small", role="worker", by="cascade", reason="cheapest first", slot="cheap"
     )
 
 

@@ -184,7 +184,7 @@ def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
     assert found.scores is not None
     assert found.scores.masked == (
         ("verifier", "there is no Worker answer yet"),
-        ("thinker", "the head is for a Verifier, and a Worker comes before it"),
+        ("thinker", "a Verifier was chosen, and a Worker comes before it"),
     )
     assert found.scores.role_probabilities == (1, 0, 0)
     assert decide(built(folder, leaning(folder, BROKEN, 0, 1)), BROKEN).role == "thinker", (
@@ -203,7 +203,7 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "coder; the Thinker asked for a verifier, the head chose worker"
+    assert found.reason == "coder; the Thinker asked for a verifier instead of a worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)

@@ -111,7 +111,7 @@ def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends
     assert found.looked_up == [(1, True)]
     assert (
         found.log.state.request.turns[1].assigned.reason
-        == "tests that passed before fail now: strong works on it"
+        == "tests that passed before fail now: the next dearer agent"
     )
 
 

@@ -170,7 +170,7 @@ def test_a_question_shows_all_that_the_call_will_do() -> None:
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
     decisions = [
-        example.decision(number, agent, "worker", None, reason="cheap first")
+        example.decision(number, agent, "worker", None, reason="cheapest first")
         for number, agent in ((1, "small"), (2, "coder"))
     ]
     fallback = {"fallback": "there is no checkpoint"}
@@ -181,8 +181,8 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
     told, first, second = [" ".join(line.split()) for line in printed(facts) if line.strip()][-3:]
     assert "the checkpoint does not decide: there is no checkpoint" in told
     assert (first, second) == (
-        "● worker small cheap first turn 1",
-        "● worker coder cheap first turn 2",
+        "● worker small cheapest first turn 1",
+        "● worker coder cheapest first turn 2",
     )
 
 

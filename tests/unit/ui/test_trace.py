@@ -249,7 +249,7 @@ def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
     assert "small failed: m-small: the server does not answer" in page(2)
     third = page(3, 1)
     assert "The events of the request alone" in third
-    assert "asked for this; the head had worker" in third
+    assert "asked for this instead of a Worker" in third
     assert "⊘ bash git push --force  not allowed: a force push needs a yes" in third
 
 

@@ -146,7 +146,7 @@ def second_request() -> list[Event]:
             attachments=("src/add.py",),
             snapshot="b" * 40,
         ),
-        Assigned(turn=1, agent="small", role="worker", by="cascade", reason="cheap first"),
+        Assigned(turn=1, agent="small", role="worker", by="cascade", reason="cheapest first"),
         Replied(
             turn=1,
             agent="small",

@@ -435,7 +435,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
         s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK))
         for s in made
     }
-    assert "a Thinker asked for this; the head had verifier" in drawn["The decision"]
+    assert "a Thinker asked for this instead of a Verifier" in drawn["The decision"]
     assert "812 tokens, 700 of them cached" in drawn["What the coordinator read"]
     assert "fix the failing test in src/add.py" in drawn["What coder was shown"]
     assert drawn["The diff it made"].splitlines() == [

@@ -43,7 +43,7 @@ def begun(turn: int, call: Call, name: str, about: str) -> Assigned:
         agent="small",
         role="worker",
         by="cascade",
-        reason="cheap first",
+        reason="cheapest first",
         instruction=about,
         subtask=task,
     )
@@ -94,11 +94,11 @@ def conversation(facts: tuple[Event, ...], *, unfolded: bool = False) -> list[st
 def test_what_a_subtask_says_and_does_stands_in_the_block_of_its_call() -> None:
     assert conversation(RUNNING) == [
         "  … task reviewer: review calc",
-        "    small takes it (cheap first)",
+        "    small takes it (cheapest first)",
         "    I read.",
         "    read calc.py  ok",
         "  … task find uses",
-        "    small takes it (cheap first)",
+        "    small takes it (cheapest first)",
         "    Used twice.",
     ]
 
@@ -112,14 +112,14 @@ def test_one_that_is_done_is_a_line_until_it_is_unfolded() -> None:
     ]
     assert conversation(DONE, unfolded=True)[:11] == [
         "  ✓ task reviewer: review calc",
-        "    small takes it (cheap first)",
+        "    small takes it (cheapest first)",
         "    I read.",
         "    read calc.py  ok",
         "    A bug in line 3.",
         "",
         "    [2 replies]",
         "  ✓ task find uses",
-        "    small takes it (cheap first)",
+        "    small takes it (cheapest first)",
         "    Used twice.",
         "",
     ]
@@ -131,7 +131,7 @@ def test_a_subtask_that_is_cut_says_so_in_its_block() -> None:
     )
     assert cut[:5] == [
         "  ■ task reviewer: review calc  interrupted",
-        "    small takes it (cheap first)",
+        "    small takes it (cheapest first)",
         "    I read.",
         "    read calc.py  ok",
         "    interrupted",
