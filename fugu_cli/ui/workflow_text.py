@@ -61,6 +61,8 @@ def merge_text(event: Merged) -> str:
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
         return f"turns {others} did the same job: {first_line(event.reason, 200)}"
+    if event.again:
+        return f"turn {others} is done again: {first_line(event.reason, 200)}"
     text = "nobody's work is taken over"
     if event.chosen:
         text = f"the work of turn {event.chosen} is taken over"

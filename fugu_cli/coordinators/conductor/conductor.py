@@ -75,21 +75,30 @@ def tests_pass(state: SessionState) -> bool:
     )
 
 
-def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Finished | None:
-    """Return the end of a round that has had its turns, None for another one. Turns of workflows
-    inside it count; those that failed or were cut do not.
+def turns_taken(session: SessionState) -> int:
+    """Count the turns of a round. Those of workflows inside it count; those that failed, were cut,
+    said that they cannot do their step, or were thrown away to be done again do not.
     """
     taken = 0
+    thrown_away = {
+        number for merge in session.request.merges if merge.again for number in merge.turns
+    }
     counting = {
-        turn.number: turn
+        turn.number
         for turn in session.request.turns
-        if not turn.failed and not turn.interrupted
+        if is_done(turn) and turn.number not in thrown_away
     }
     for event in session.request.events:
         if isinstance(event, Opened) or (isinstance(event, Planned) and event.within is None):
             taken = 0
         elif event.type == "assigned" and event.turn in counting:
             taken += 1
+    return taken
+
+
+def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Finished | None:
+    """Return the end of a round that has had its turns, None for another one."""
+    taken = turns_taken(session)
     if taken < settings.turns:
         return None
     state = " The tests pass." if tests_pass(session) else ""
@@ -386,6 +395,9 @@ class Conductor:
             return "no agent is left to be planned for"
         # An embedded planner may not name itself: it counts the models up, itself included, and
         # copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md).
+        turns_left = self._turns_left(state, within)
+        if within is not None and turns_left < 2:
+            return "the turn limit leaves it one turn"
         nests = planner.provider != "local" and _depth(state, within) < self._bounds.depth
         workflows = state.request.workflows
         outputs = outside_outputs(workflows, within, number)
@@ -399,6 +411,7 @@ class Conductor:
             by_name=by_name,
             prefix=step_prefix(workflows, within, number),
             outputs=tuple(outputs),
+            turns_left=turns_left,
         )
         text, result = planner_feedback(state, within, number, by_name=by_name)
         task = PlanTask(text or state.request.whole_text, form, number, within, result, refused)
@@ -410,6 +423,21 @@ class Conductor:
             reads_instructions=by_name,
             steering=state.request.steering,
         )
+
+    def _turns_left(self, state: SessionState, within: OuterStep | None) -> int:
+        """Return the turns that a plan may take so that the plans around it can still come to their
+        ends within the limit.
+        """
+        if within is None:
+            return self._settings.turns
+        left = self._settings.turns - turns_taken(state)
+        while within is not None:
+            number, step = within
+            flow = next(flow for flow in state.request.workflows if flow.number == number)
+            done = scheduling.finished_steps(state, flow)
+            left -= len(set(range(len(flow.planned.steps))) - done - {step})
+            within = flow.planned.within
+        return left
 
     def _team(self, state: SessionState) -> AvailableAgents:
         """Return the agents that may take a step."""
@@ -445,7 +473,7 @@ class Conductor:
             return None
         limit = turn_limit_end(state, self._settings)
         if limit is not None:
-            return limit
+            return suite_due(state) or limit
         if flow.planned.steps[ready[0]].plans and not flow.tries(ready[0]):
             return self._advance_inside(state, flow, ready[0], team)
         return scheduling.next_steps(state, flow, ready, team)

@@ -32,9 +32,9 @@ class PlanLimits:
     """The limits of a workflow, and what its planner may name.
 
     `models` are the agents that may be named, as Model 0, 1, ... in the papers' form. `steps` is the
-    most steps. With `itself` the planner may name itself, as the number after the last agent; such a
-    step becomes a workflow of its own. With `keeps` an empty plan is allowed: the result stays as it
-    is.
+    most steps of any plan, `turns_left` the turns that the request's limit leaves for this one. With
+    `itself` the planner may name itself, as the number after the last agent; such a step becomes a
+    workflow of its own. With `keeps` an empty plan is allowed: the result stays as it is.
     """
 
     models: tuple[str, ...]
@@ -49,6 +49,12 @@ class PlanLimits:
     """The beginning of its steps' names: step-1, step-2, ..."""
     outputs: tuple[str, ...] = ()
     """The names of outputs from outside the plan that its steps may read."""
+    turns_left: int | None = None
+
+    @property
+    def most_steps(self) -> int:
+        """The most steps of this plan."""
+        return self.steps if self.turns_left is None else min(self.steps, self.turns_left)
 
     @property
     def last(self) -> int:
@@ -82,8 +88,10 @@ def validate_objects(
     """Return the steps that a list of objects describes; () where it is empty and may be."""
     if not objects:
         return () if form.keeps else InvalidPlan("the plan is empty; it needs at least one step")
-    if len(objects) > form.steps:
-        return InvalidPlan(f"the plan has {len(objects)} steps; at most {form.steps} are allowed")
+    if len(objects) > form.most_steps:
+        return InvalidPlan(
+            f"the plan has {len(objects)} steps; at most {form.most_steps} are allowed"
+        )
     steps: list[WorkflowStep] = []
     for index, fields in enumerate(objects):
         step = _named_step(index, fields, form)
@@ -200,8 +208,10 @@ def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ..
         return (
             () if form.keeps else InvalidPlan("the workflow is empty; it needs at least one step")
         )
-    if sizes[0] > form.steps:
-        return InvalidPlan(f"the workflow has {sizes[0]} steps; at most {form.steps} are allowed")
+    if sizes[0] > form.most_steps:
+        return InvalidPlan(
+            f"the workflow has {sizes[0]} steps; at most {form.most_steps} are allowed"
+        )
     steps: list[WorkflowStep] = []
     for index, (number, subtask, access) in enumerate(
         zip(lists.model_id, lists.subtasks, lists.access_list, strict=True)

@@ -22,10 +22,12 @@ from fugu_cli.coordinators.skills import (
     shipped_table,
     success_rate,
 )
+from fugu_cli.formatting import plural
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.session.events import Member, OuterStep, Planned
 from fugu_cli.session.open_work import undo_notices
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
 
 
@@ -99,16 +101,29 @@ def _carried_out_by_number(state: SessionState, flow: Workflow) -> str:
 
 
 def _not_done(flow: Workflow, index: int) -> str:
-    tries = flow.tries(index)
-    kinds = sorted({turn.failed.kind for turn in tries if turn.failed})  # messages name providers
-    unable = [turn.unable for turn in tries if turn.unable is not None]
-    if unable:
-        return f"It was not done: {as_data('; '.join(unable))}"
-    if kinds == ["invalid"]:
-        return "It failed: no server accepted its text. Do not plan it as it was."
-    if kinds:
-        return f"It failed: no agent answered ({', '.join(kinds)}). Do not plan it as it was."
-    return "It was not done."
+    """Return what came of a step without a report. No agent is named, for the papers' form has only
+    numbers, and no message of a provider, which may name it.
+    """
+    tries = [turn for turn in flow.tries(index) if not turn.interrupted]
+    reasons = dict.fromkeys(_what_stopped(turn) for turn in tries)
+    if not reasons:
+        return "It was not done."
+    advice = ""
+    if all(turn.failed is not None and turn.failed.kind == "invalid" for turn in tries):
+        advice = " Plan it in other words or smaller parts."
+    return f"It was not done: {'; '.join(reasons)}.{advice}"
+
+
+def _what_stopped(turn: Turn) -> str:
+    if turn.failed is not None:
+        if turn.failed.kind == "invalid":
+            return "the server of an agent did not accept the request"
+        return f"an agent failed ({turn.failed.kind})"
+    if turn.unable is not None:
+        return f"an agent said that it cannot do this: {as_data(turn.unable.rstrip('.'))}"
+    if turn.replies and turn.replies[-1].stop == "refusal":
+        return "an agent refused"
+    return "an agent came to no last word"
 
 
 def _outcome(state: SessionState) -> str:
@@ -180,9 +195,13 @@ def planner_prompt(
     form = task.form
     folder = "conductor/" if form.by_name else "conductor/paper_"
     divides = f" {prompts.load('conductor/divides')}" if form.itself else ""
+    limit = (
+        "" if form.most_steps == form.steps else f", in at most {plural(form.most_steps, 'step')}"
+    )
     ask = prompts.fill(
         prompts.load(f"{folder}ask"),
-        steps=str(form.steps),
+        limit=limit,
+        steps=str(form.most_steps),
         last=str(form.last),
         first=form.name(0),
         second=form.name(1),
@@ -193,7 +212,7 @@ def planner_prompt(
             prompts.load(f"{folder}again"),
             fault=task.refused.fault,
             reply=escape_frames(task.refused.text[:REFUSED_LIMIT]),
-            steps=str(form.steps),
+            steps=str(form.most_steps),
             last=str(form.last),
         )
         ask = f"{ask}\n\n{again}" if form.by_name else again
@@ -201,7 +220,7 @@ def planner_prompt(
     text = prompts.fill(
         prompts.load(f"{folder}request"),
         before=_before(state),
-        tree=f"The repository:\n{tree}\n\n" if tree else "",
+        tree=f"The repository when the request came:\n{tree}\n\n" if tree else "",
         state=_tests(state, form),
         request=task.text,
         result=f"{task.result}\n\n" if task.result else "",
@@ -221,7 +240,7 @@ def planner_prompt(
 
 def _system(form: PlanLimits, *, served: bool) -> str:
     if not form.by_name:
-        return prompts.fill(prompts.load("conductor/paper_plan"), steps=str(form.steps))
+        return prompts.fill(prompts.load("conductor/paper_plan"), steps=str(form.most_steps))
     name = "conductor/plan_answer" if served else "conductor/plan"
     return prompts.fill(prompts.load(name), steps=str(form.steps))
 
@@ -254,9 +273,8 @@ def _tests(state: SessionState, form: PlanLimits) -> str:
     if run is None or run.stale:
         if not form.by_name:
             return ""
-        since = "yet" if run is None else "since files were changed last"
         tests = f"the repository's tests (`{request.test_command}`)"
-        return f"There was no run of all {tests} {since}.\n\n"
+        return f"There was no run of all {tests} on the files as they are.\n\n"
     if run.unable:
         return f"{run.unable[0].upper()}{run.unable[1:]}.\n\n"
     text = prompts.fill(
@@ -310,7 +328,7 @@ def plan_schema(form: PlanLimits) -> str:
     """Return the JSON schema of a reply, one variant for each number of steps, so that equal
     lengths and earlier places are held as well.
     """
-    sizes = range(0 if form.keeps else 1, form.steps + 1)
+    sizes = range(0 if form.keeps else 1, form.most_steps + 1)
     return json.dumps({"anyOf": [_variant(size, form) for size in sizes]})
 
 

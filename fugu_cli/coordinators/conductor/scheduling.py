@@ -256,7 +256,7 @@ def next_steps(
     number = action_space.next_turn_number(state)
     assignments: list[Assigned] = []
     for index in own:
-        member, reason = _agent_for(flow, index, team)
+        member, reason = _agent_for(state, flow, index, team)
         assignments.append(
             _assignment(
                 state,
@@ -277,7 +277,7 @@ def single_step(
     """Return the assignment of a step as a single turn, instead of the workflow that it was to be."""
     if not team.able():
         return next_steps(state, flow, [step], team)
-    member, reason = _agent_for(flow, step, team)
+    member, reason = _agent_for(state, flow, step, team)
     assignment = _assignment(
         state,
         flow,
@@ -289,20 +289,26 @@ def single_step(
     return ParallelTurns((assignment,))
 
 
-def _agent_for(flow: Workflow, index: int, team: AvailableAgents) -> tuple[Member, str]:
-    """Return the agent the plan names, or another one where that one failed or is excluded; with
-    the words for the trace.
+def _agent_for(
+    state: SessionState, flow: Workflow, index: int, team: AvailableAgents
+) -> tuple[Member, str]:
+    """Return the agent the plan names, or another one where that one failed, is excluded, or is to
+    judge what it wrote; with the words for the trace.
     """
     step = flow.planned.steps[index]
     able = {member.name: member for member in team.able()}
     failed = [turn.assigned.agent for turn in _failed(flow, index)]
-    title = f"step {index + 1} of {len(flow.planned.steps)}"
-    if step.agent in able and step.agent not in failed:
-        return able[step.agent], title
     untried = [member for name, member in able.items() if name not in failed]
-    substitute = untried[0] if untried else next(iter(able.values()))
+    authors = state.request.authors if step.accepts else ()
+    candidates = [member for member in untried if member.name not in authors] or untried
+    title = f"step {index + 1} of {len(flow.planned.steps)}"
+    if able.get(step.agent) in candidates:
+        return able[step.agent], title
+    substitute = candidates[0] if candidates else next(iter(able.values()))
     if step.agent in failed:
         why = "failed at it"
+    elif step.agent in able:
+        why = "wrote some of the work"
     else:
         why = f"is out: {team.excluded.get(step.agent, 'not in the pool')}"
     return substitute, f"{title}; {step.agent} {why}"
@@ -359,9 +365,7 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
             )
             if written:
                 name = change_name(state, neighbour.number)
-                why = (
-                    f"it wrote {', '.join(written)}, a file of {name}: it is done again after that"
-                )
+                why = f"it wrote {', '.join(written)}, a file of {name}"
                 return MergeTurns(flow.number, (turn.number,), 0, why, again=True)
         why = "it was done in a copy, beside other steps"
         return MergeTurns(flow.number, (turn.number,), turn.number, why)

@@ -224,9 +224,9 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
     for merge in state.request.merges:
         if merge.again and turn.number in merge.turns:
             return (
-                f"{agent} did this part in a copy, and that work was thrown away: "
-                f"{as_data(merge.reason)}. What the other step wrote is in the files now; do your "
-                f"part on top of it."
+                f"This part was done by {agent} in a copy, and that work was thrown away: "
+                f"{as_data(merge.reason)}. What that step wrote is in the repository now, in which "
+                f"you work: do your part there."
             )
     if not (turn.failed or turn.interrupted or turn.unable is not None):
         return ""

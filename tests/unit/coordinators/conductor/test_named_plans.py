@@ -79,13 +79,13 @@ def test_what_is_wrong_with_a_step_is_said_with_its_name(
     assert plan.text.startswith(f"round-2-step-1: {fault}")
 
 
-def test_writers_of_different_files_work_at_once_in_copies_and_another_agent_accepts(
+def test_writers_of_different_files_work_at_once_in_copies_and_no_author_judges(
     tmp_path: Path,
 ) -> None:
     plan = objects(
         step("a", "Write one.", files=["one.txt"]),
         step("b", "Write two.", files=["two.txt"]),
-        step("c", "Judge it.", reads="all", accepts=True),
+        step("a", "Judge it.", reads="all", accepts=True),
     )
     accept = lambda prompt: Reply(text="Both are there.\nVERDICT: ACCEPT")  # noqa: E731
     reacts = {"a": writes("one.txt"), "b": writes("two.txt"), "c": accept}
@@ -112,7 +112,7 @@ def test_a_step_that_wrote_a_file_of_another_is_done_again_after_it(tmp_path: Pa
     merges = [(merge.turns, merge.chosen, merge.again) for merge in found.of(Merged)]
     assert merges == [((1,), 1, False), ((2,), 0, True)]
     again = everything(found.shown("b")[-1])
-    assert "that work was thrown away: it wrote one.txt, a file of step-1" in again
+    assert "that work was thrown away: it wrote one.txt, a file of step-1." in again
     assert (tmp_path / "repo" / "one.txt").read_text() == "one.txt\n", "it was not read again"
     assert (tmp_path / "repo" / "two.txt").exists()
 

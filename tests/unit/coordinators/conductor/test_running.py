@@ -339,7 +339,8 @@ def test_then_the_planner_is_told(tmp_path: Path) -> None:
     found.agents = {**found.agents, "c": Reacting("c", c)}
     assert found.run().reason == "answered"
     assert found.log.state.request.answer == "c did it"
-    assert "It was not done." in newest(found.shown("c")[-2])
+    told = "It was not done: an agent came to no last word."
+    assert told in newest(found.shown("c")[-2])
 
 
 def test_a_part_may_be_a_workflow_of_its_own_to_the_depth_that_was_set(tmp_path: Path) -> None:
@@ -382,13 +383,15 @@ def test_a_child_that_plans_itself_for_ever_ends_as_a_turn(tmp_path: Path) -> No
     assert "not planned further" in turn.reason
 
 
-def test_the_turns_of_a_round_are_bounded(tmp_path: Path) -> None:
-    found = play(tmp_path, planning(CHAIN), {}, settings=CoordinatorSettings(turns=1))
-    end = found.run()
-    assert (end.reason, len(found.of(Assigned))) == ("turn_limit", 1)
-    assert (
-        end.message == f"stopped after 1 turn of a workflow that is not at its end. {CONTINUE_HINT}"
-    )
+def test_a_plan_has_no_more_steps_than_the_turn_limit_leaves(tmp_path: Path) -> None:
+    plans = planning(CHAIN, lists((0, "Say what it is.", [])))
+    found = play(tmp_path, plans, {}, settings=CoordinatorSettings(turns=1))
+    assert found.run("what is it?").reason == "answered"
+    assert "Write the plan for this request, in at most 1 step." in newest(found.shown("c")[0])
+    assert [plan.fault for plan in found.of(Planned)] == [
+        "the workflow has 2 steps; at most 1 are allowed",
+        "",
+    ]
 
 
 def test_a_budget_is_never_exceeded_by_calls_that_run_at_once_nor_by_a_child(
@@ -551,7 +554,8 @@ def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
     (second,) = [
         text for prompt in found.shown("c") if "was carried out" in (text := newest(prompt))
     ]
-    assert "It failed: no agent answered (refused)." in second
+    failed = "It was not done: an agent failed (refused); an agent came to no last word."
+    assert failed in second
     assert "the key was refused" not in second
 
 
