@@ -373,6 +373,8 @@ class Reply(Value):
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     response_id: str = ""
     """The provider's id of the reply, "" if it gives none."""
+    max_tokens: int = 0
+    """The limit that its server was sent, 0 if unknown."""
     refused: tuple[str, ...] = ()
     """`sha` of media in the prompt that its provider refused: a line stood in their place."""
     seconds: float = 0.0

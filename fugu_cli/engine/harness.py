@@ -54,7 +54,7 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
     if calls := open_calls(turn):
         return RunCall(calls[0])
     more = len(turn.replies) < environment.limits.replies
-    if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
+    if more and has_more_room(turn, member):
         return RequestReply()
     if not agent_is_done(turn, environment.limits.replies):
         return RequestReply()
@@ -66,6 +66,16 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
     if more and is_asked_again:
         return RequestReply()
     return _after(state, turn, environment)
+
+
+def has_more_room(turn: Turn, member: Member) -> bool:
+    """Return whether a reply that was cut before any text may have more tokens when it is asked for
+    again. The window, a budget or the server may have limited it already.
+    """
+    if not 0 < turn.silent_cuts <= MORE_ROOM or member.max_tokens is not None:
+        return False
+    last_limit = turn.replies[-1].max_tokens
+    return last_limit == 0 or last_limit >= member.reply_room << (turn.silent_cuts - 1)
 
 
 def build_prompt(

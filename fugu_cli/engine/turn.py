@@ -263,8 +263,33 @@ async def _ask(
             stop=reply.stop,
             seconds=reply.seconds or round(time.monotonic() - started, 3),
             response_id=reply.response_id,
-            max_tokens=prompt.max_tokens,
+            max_tokens=reply.max_tokens or prompt.max_tokens,
             refused=reply.refused,
+        )
+    )
+    _fail_without_room(context, turn.number, member)
+
+
+def _fail_without_room(context: TurnContext, number: int, member: Member) -> None:
+    """Close the turn of an agent whose replies end before their first word, if there is no more
+    room for them: another agent takes it. A client of an endpoint limits replies itself.
+    """
+    turn = state_of_turn(context.log.state, number).request.turns[-1]
+    is_cut = turn.silent_cuts > 0 and not harness.has_more_room(turn, member)
+    if not is_cut or context.environment.voice is not None or member.protocol != "native":
+        return
+    limit = turn.replies[-1].max_tokens
+    message = f"its reply reached the limit of {limit:,} tokens before the first word"
+    hint = "a lower reasoning effort leaves more of them for words"
+    if member.max_tokens is not None:
+        hint = "set `max_tokens` of its entry higher"
+    context.log.append(
+        Failed(
+            turn=number,
+            what=member.name,
+            kind="invalid",
+            message=f"{message}; {hint}",
+            hint=hint,
         )
     )
 

@@ -65,7 +65,12 @@ class WireAgent(ABC):
                 wait(Pause(message, notice=True))
 
         async def call(shown: Prompt) -> Reply:
-            return await self._quirks.call(lambda quirks: self._once(shown, say, quirks), report)
+            async def once(quirks: ServerQuirks) -> Reply:
+                reply = await self._once(shown, say, quirks)
+                limit = quirks.tokens(shown.max_tokens)
+                return reply.model_copy(update={"max_tokens": limit})
+
+            return await self._quirks.call(once, report)
 
         return await self._refused.reply(prompt, wait, call)
 

@@ -39,9 +39,12 @@ def end_block(
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     line = end_line(request)
     why = event.message
-    failures = [failure.kind for failure in events if isinstance(failure, Failed)]
+    failures = [failure for failure in events if isinstance(failure, Failed)]
     if event.reason == "failed" and failures:
-        why = FAILURE_HINTS.get(failures[-1], "`fugu pool check` tries each agent")
+        newest = failures[-1]
+        why = FAILURE_HINTS.get(newest.kind, "`fugu pool check` tries each agent")
+        if newest.kind == "invalid" and newest.hint:
+            why = newest.hint
     if event.unreachable:
         line = EndLine((f"no connection to {', '.join(event.unreachable)}",), "bad")
         why = UNREACHABLE_HINT

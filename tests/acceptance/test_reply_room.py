@@ -34,11 +34,29 @@ def test_a_reply_cut_without_a_word_gets_twice_the_room_in_the_same_turn(
     assert len([event for event in place.events() if isinstance(event, Assigned)]) == 1
 
 
-def test_what_a_server_takes_is_asked_for_after_its_refusal(place: Place, server: Loopback) -> None:
+def test_a_reply_that_no_more_room_can_help_is_not_asked_for_again_and_another_agent_works(
+    place: Place, server: Loopback
+) -> None:
+    small = Agent("worker", more="context = 16000")
+    place.configure(small, Agent("larger", "strong", more="context = 200000"))
+    server.play("worker", CUT, CUT)
+    server.play("larger", Says("A file."))
+    done = place.fugu("run", "what is it?")
+    assert (done.code, done.out) == (0, "A file.\n"), done.err
+    first, second = [limit(request.body) for request in server.asked("worker")]
+    assert first == 8192 < second < 16000
+    assert f"its reply reached the limit of {second:,} tokens before the first word" in done.err
+
+
+def test_what_a_server_takes_is_asked_for_after_its_refusal_and_never_more(
+    place: Place, server: Loopback
+) -> None:
     place.configure(WIRES["chat"])
     said = "max_tokens is too large: 32768. This model supports at most 16384 completion tokens."
-    server.play("worker", Refuses(400, said), Says("A file."))
-    assert place.fugu("run", "what is it?").code == 0
+    server.play("worker", Refuses(400, said), CUT)
+    done = place.fugu("run", "what is it?")
+    assert (done.code, len(server.asked("worker"))) == (2, 2)
+    assert "a lower reasoning effort leaves more of them for words" in done.err
     assert [limit(request.body) for request in server.asked("worker")] == [32768, 16384]
 
 

@@ -156,7 +156,7 @@ def test_a_step_that_two_servers_refuse_is_planned_again_without_it(
 
     def react(asked: Asked) -> Says | Refuses:
         if plans(asked):
-            is_second = "did not accept the request. Plan it in other words" in asked.text
+            is_second = "could not take it as it was. Plan it in other words" in asked.text
             return Says(lists((2, "Say hello.", []) if is_second else (0, "FORBIDDEN WORDS", [])))
         if "FORBIDDEN WORDS" in asked.text:
             return Refuses(400, "not this text")

@@ -117,7 +117,7 @@ def _not_done(flow: Workflow, index: int) -> str:
 def _what_stopped(turn: Turn) -> str:
     if turn.failed is not None:
         if turn.failed.kind == "invalid":
-            return "the server of an agent did not accept the request"
+            return "an agent or its server could not take it as it was"
         return f"an agent failed ({turn.failed.kind})"
     if turn.unable is not None:
         return f"an agent said that it cannot do this: {as_data(turn.unable.rstrip('.'))}"
