@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.outputs import outside_outputs
 from fugu_cli.coordinators.conductor.plan_steps import PlanLimits
-from fugu_cli.coordinators.conductor.step_context import as_data, escape_frames, named_output
+from fugu_cli.coordinators.conductor.step_context import (
+    as_data,
+    escape_frames,
+    turn_output,
+    what_became_of,
+)
 from fugu_cli.coordinators.skills import (
     KINDS,
     canonical_model,
@@ -27,7 +32,6 @@ from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.session.events import Member, OuterStep, Planned
 from fugu_cli.session.open_work import undo_notices
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.turns import Turn
 from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
 
 
@@ -57,7 +61,7 @@ def _part(state: SessionState, within: OuterStep, *, by_name: bool) -> tuple[str
     assert request is not None
     outputs = outside_outputs(workflows, within, 1)
     shown = [
-        named_output(name, turn.assigned.agent if by_name else "", final_text(turn))
+        turn_output(name, turn, state.request.merges, by_name=by_name)
         for name, turn in outputs.items()
     ]
     name = step_name(workflows, *within)
@@ -79,9 +83,10 @@ def _carried_out(state: SessionState, flow: Workflow) -> str:
         agent = turn.assigned.agent if turn is not None else step.agent
         lines.append(f"{name} ({agent}): {step.instruction}")
         if turn is not None:
-            lines.append(named_output(name, agent, final_text(turn)))
-        else:
-            lines.append(_not_done(flow, index))
+            lines.append(turn_output(name, turn, state.request.merges))
+        tries = flow.tries(index)
+        if turn is None or (tries and turn not in tries):
+            lines.append(what_became_of(flow, index))
     return "\n".join(lines)
 
 
@@ -96,34 +101,8 @@ def _carried_out_by_number(state: SessionState, flow: Workflow) -> str:
         if turn is not None:
             lines.append(f'<output step="{index}">\n{as_data(final_text(turn))}\n</output>')
         else:
-            lines.append(_not_done(flow, index))
+            lines.append(what_became_of(flow, index))
     return "\n".join(lines)
-
-
-def _not_done(flow: Workflow, index: int) -> str:
-    """Return what came of a step without a report. No agent is named, for the papers' form has only
-    numbers, and no message of a provider, which may name it.
-    """
-    tries = [turn for turn in flow.tries(index) if not turn.interrupted]
-    reasons = dict.fromkeys(_what_stopped(turn) for turn in tries)
-    if not reasons:
-        return "It was not done."
-    advice = ""
-    if all(turn.failed is not None and turn.failed.kind == "invalid" for turn in tries):
-        advice = " Plan it in other words or smaller parts."
-    return f"It was not done: {'; '.join(reasons)}.{advice}"
-
-
-def _what_stopped(turn: Turn) -> str:
-    if turn.failed is not None:
-        if turn.failed.kind == "invalid":
-            return "an agent or its server could not take it as it was"
-        return f"an agent failed ({turn.failed.kind})"
-    if turn.unable is not None:
-        return f"an agent said that it cannot do this: {as_data(turn.unable.rstrip('.'))}"
-    if turn.replies and turn.replies[-1].stop == "refusal":
-        return "an agent refused"
-    return "an agent came to no last word"
 
 
 def _outcome(state: SessionState) -> str:

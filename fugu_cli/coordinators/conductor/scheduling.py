@@ -170,24 +170,20 @@ def finished_steps(state: SessionState, flow: Workflow) -> set[int]:
         step
         for step in range(len(flow.planned.steps))
         if step_output(workflows, flow.number, step) is not None
-    } - _with_open_subworkflow(state, flow)
+    } - _partly_done(state, flow)
 
 
-def _with_open_subworkflow(state: SessionState, flow: Workflow) -> set[int]:
-    """Steps whose own workflow has an output already and more steps to do."""
-    workflows = state.request.workflows
-    open_now: set[int] = set()
-    for child in workflows:
+def _partly_done(state: SessionState, flow: Workflow) -> set[int]:
+    """Steps whose own workflow has an output and steps without one, where nobody has done the whole."""
+    partly_done: set[int] = set()
+    for child in state.request.workflows:
         within = child.planned.within
-        if within is not None and within.plan == flow.number and not flow.tries(within.step):
-            rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
-            if rest and not _failed_for_good(child, rest):
-                open_now.add(within.step)
-    return open_now
-
-
-def _failed_for_good(flow: Workflow, rest: set[int]) -> bool:
-    return any(len(_failed(flow, step)) >= STEP_TRIES for step in rest)
+        if within is None or within.plan != flow.number:
+            continue
+        rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
+        if rest and not any(is_done(turn) for turn in flow.tries(within.step)):
+            partly_done.add(within.step)
+    return partly_done
 
 
 def _failed(flow: Workflow, step: int) -> list[Turn]:

@@ -37,7 +37,7 @@ from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import Turn
-from fugu_cli.session.workflows import Workflow, final_text, step_name
+from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT = 12_000
@@ -187,9 +187,9 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
 
 def step_outputs(state: SessionState, assignment: Assigned) -> str:
     """Return the outputs that a step may read, "" if there are none."""
+    merges = _merges_before(state.events, assignment)
     outputs = [
-        named_output(name, turn.assigned.agent, final_text(turn))
-        for name, turn in _visible_outputs(state, assignment)
+        turn_output(name, turn, merges) for name, turn in _visible_outputs(state, assignment)
     ]
     if not outputs:
         return ""
@@ -209,11 +209,54 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
         is_choice = flow is not None and shares_job(flow.planned.steps, assignment.step)
         sentences.append(prompts.load("conductor/copy_same_job" if is_choice else "conductor/copy"))
     own_step = (assignment.plan, assignment.step)
+    merges = _merges_before(state.events, assignment)
+    sentences.append(_divided_part(state.request, own_step, merges))
     for turn in state.request.turns:
+        if turn.assigned.agent == assignment.agent:
+            sentences.append(_chosen_instead(state, turn, merges))
         is_same_step = (turn.assigned.plan, turn.assigned.step) == own_step
         if is_same_step and turn.number < assignment.turn:
             sentences.append(_earlier_try(state, turn))
     return "".join(f"\n{sentence}" for sentence in sentences if sentence)
+
+
+def _divided_part(request: RequestState, step: tuple[int, int], merges: Sequence[Merged]) -> str:
+    """Return what became of the steps of a part that was divided and is now done by one agent."""
+    workflows = request.workflows
+    inside = [flow for flow in workflows if flow.planned.within == step]
+    if not inside:
+        return ""
+    flow = inside[-1]
+    reports = []
+    for index in range(len(flow.planned.steps)):
+        name = step_name(workflows, flow.number, index)
+        turn = visible_output(workflows, flow.number, index)
+        if turn is not None:
+            reports.append(turn_output(name, turn, merges))
+        else:
+            instruction = as_data(flow.planned.steps[index].instruction)
+            reports.append(f"{name}: {instruction}\n{what_became_of(flow, index)}")
+    return prompts.fill(prompts.load("conductor/divided"), reports="\n".join(reports))
+
+
+def _chosen_instead(state: SessionState, turn: Turn, merges: Sequence[Merged]) -> str:
+    """Return that another change than the turn's was taken over; "" if that is not so."""
+    closed = [merge for merge in merges if turn.number in merge.turns and not merge.open]
+    if not closed or closed[-1].again or not is_left_out(turn, merges):
+        return ""
+    workflows, made = state.request.workflows, turn.assigned
+    own_name = step_name(workflows, made.plan, made.step)
+    chosen = state.request.turn(closed[-1].chosen)
+    if chosen is None:
+        return f"What you changed in {own_name} was not taken over."
+    name = step_name(workflows, chosen.assigned.plan, chosen.assigned.step)
+    return f"What you changed in {own_name} was not taken over: the change of {name} was."
+
+
+def is_left_out(turn: Turn, merges: Sequence[Merged]) -> bool:
+    """Return whether the turn changed files in a copy and these merges did not take them over."""
+    was_taken_over = any(merge.chosen == turn.number and not merge.open for merge in merges)
+    return bool(turn.assigned.worktree and turn.changes) and not was_taken_over
 
 
 def _earlier_try(state: SessionState, turn: Turn) -> str:
@@ -244,6 +287,32 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
     return f"{agent} began this part{left}; {stopped}."
 
 
+def what_became_of(flow: Workflow, index: int) -> str:
+    """Return what came of a step without a report. No agent is named, for the papers' form has only
+    numbers, and no message of a provider, which may name it.
+    """
+    tries = [turn for turn in flow.tries(index) if not turn.interrupted]
+    reasons = dict.fromkeys(_what_stopped(turn) for turn in tries)
+    if not reasons:
+        return "It was not done."
+    advice = ""
+    if all(turn.failed is not None and turn.failed.kind == "invalid" for turn in tries):
+        advice = " Plan it in other words or smaller parts."
+    return f"It was not done: {'; '.join(reasons)}.{advice}"
+
+
+def _what_stopped(turn: Turn) -> str:
+    if turn.failed is not None:
+        if turn.failed.kind == "invalid":
+            return "an agent or its server could not take it as it was"
+        return f"an agent failed ({turn.failed.kind})"
+    if turn.unable is not None:
+        return f"an agent said that it cannot do this: {as_data(turn.unable.rstrip('.'))}"
+    if turn.replies and turn.replies[-1].stop == "refusal":
+        return "an agent refused"
+    return "an agent came to no last word"
+
+
 def as_data(text: str) -> str:
     """Somebody's words as data: what would end the frame is made harmless, the middle of a long
     text is left out.
@@ -264,10 +333,14 @@ def clip_middle(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-def named_output(name: str, agent: str, text: str) -> str:
-    """Return a step's output as data. `agent` is its author, "" to leave the author out."""
-    author = f' by="{agent}"' if agent else ""
-    return f'<output of="{name}"{author}>\n{as_data(text)}\n</output>'
+def turn_output(name: str, turn: Turn, merges: Sequence[Merged], *, by_name: bool = True) -> str:
+    """Return a turn's output as data, with its agent unless `by_name` is False, and with a note if
+    its change is not in the repository.
+    """
+    attributes = f' by="{turn.assigned.agent}"' if by_name else ""
+    if is_left_out(turn, merges):
+        attributes += ' change="not in the repository"'
+    return f'<output of="{name}"{attributes}>\n{as_data(final_text(turn))}\n</output>'
 
 
 def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, Turn]]:
@@ -348,12 +421,7 @@ MOST_FAILING = 10
 
 def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None:
     """Return the choice this step was given: it reads the outputs of all whose diffs wait."""
-    start = next(
-        i
-        for i in range(len(events) - 1, -1, -1)
-        if events[i] is assignment or _is_of_turn(events[i], assignment)
-    )
-    newest = {merge.turns: merge for merge in SessionState(events[:start]).request.merges}
+    newest = {merge.turns: merge for merge in _merges_before(events, assignment)}
     open_merges = [
         merge for merge in newest.values() if merge.open and merge.plan == assignment.plan
     ]
@@ -362,6 +430,16 @@ def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None
         (merge for merge in reversed(open_merges) if {turn for turn, _ in merge.diffs} <= sees),
         None,
     )
+
+
+def _merges_before(events: Sequence[Event], assignment: Assigned) -> tuple[Merged, ...]:
+    """Return the merges of the request before a turn began."""
+    start = next(
+        i
+        for i in range(len(events) - 1, -1, -1)
+        if events[i] is assignment or _is_of_turn(events[i], assignment)
+    )
+    return SessionState(events[:start]).request.merges
 
 
 def _is_of_turn(event: Event, assignment: Assigned) -> bool:

@@ -121,7 +121,10 @@ def test_a_choice_before_a_call_counts_and_one_that_is_missing_is_asked_for_once
     tmp_path: Path,
 ) -> None:
     plan = objects(
-        step("a", "Write it."), step("b", "Write it."), step("c", "Choose.", reads="all")
+        step("a", "Write it."),
+        step("b", "Write it."),
+        step("c", "Choose.", reads="all"),
+        step("a", "Describe it.", reads="all"),
     )
     questions: list[str] = []
 
@@ -136,7 +139,12 @@ def test_a_choice_before_a_call_counts_and_one_that_is_missing_is_asked_for_once
         )
         return replies[len(questions) - 1]
 
-    reacts = {"a": writes("one.txt"), "b": writes("two.txt"), "c": chooses}
+    def a(prompt: Prompt) -> Reply:
+        if "Describe it." in newest(prompt):
+            return Reply(text="It is a file.")
+        return writes("one.txt")(prompt)
+
+    reacts = {"a": a, "b": writes("two.txt"), "c": chooses}
     found = play(tmp_path, planning(plan), reacts)
     found.run("write a file")
     assert questions[2].startswith("You named none of the changes.")
@@ -144,6 +152,32 @@ def test_a_choice_before_a_call_counts_and_one_that_is_missing_is_asked_for_once
     assert found.of(Merged)[-1].chosen == 2
     assert (tmp_path / "repo" / "two.txt").exists()
     assert not (tmp_path / "repo" / "one.txt").exists()
+    described = newest(found.shown("a")[-1])
+    assert '<output of="step-1" by="a" change="not in the repository">' in described
+    assert "What you changed in step-1 was not taken over: the change of step-2 was." in described
+
+
+def test_a_part_that_was_divided_and_is_half_done_is_finished_by_one_agent(tmp_path: Path) -> None:
+    outer = objects({"divide": True, "task": "Write two files.", "reads": []})
+    inner = objects(step("b", "Write one."), step("a", "Write two.", reads=["step-1.1"]))
+    gives_up = lambda prompt: Reply(text="UNABLE: no")  # noqa: E731
+
+    def planner(prompt: Prompt) -> Reply:
+        return Reply(text=inner if "This part is step-1" in newest(prompt) else outer)
+
+    def c(prompt: Prompt) -> Reply:
+        is_last = "This part was divided" in everything(prompt)
+        return writes("two.txt")(prompt) if is_last else gives_up(prompt)
+
+    found = play(tmp_path, planner, {"a": gives_up, "b": writes("one.txt"), "c": c})
+    found.run("write two files")
+    assert [turn.step for turn in found.of(Assigned)] == [0, 1, 1, 0]
+    told = everything(found.shown("c")[-1])
+    assert '<output of="step-1.1" by="b">\nWrote one.txt.' in told
+    assert (
+        "step-1.2: Write two.\nIt was not done: an agent said that it cannot do this: no." in told
+    )
+    assert (tmp_path / "repo" / "one.txt").exists() and (tmp_path / "repo" / "two.txt").exists()
 
 
 def test_whoever_takes_a_step_over_reads_who_began_it_and_what_stands(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ CHAIN = lists((0, "Look at it.", []), (1, "Say what it is.", [0]))
 
 
 def silent(prompt: Prompt) -> Reply:
-    """A reply that the limit cut before its first word."""
-    return Reply(text="", stop="length")
+    """A refusal without a word."""
+    return Reply(text="", stop="refusal")
 
 
 def assigned(found: object) -> list[tuple[int, str, int, object]]:
@@ -339,7 +339,7 @@ def test_then_the_planner_is_told(tmp_path: Path) -> None:
     found.agents = {**found.agents, "c": Reacting("c", c)}
     assert found.run().reason == "answered"
     assert found.log.state.request.answer == "c did it"
-    told = "It was not done: an agent came to no last word."
+    told = "It was not done: an agent refused."
     assert told in newest(found.shown("c")[-2])
 
 
@@ -554,7 +554,7 @@ def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
     (second,) = [
         text for prompt in found.shown("c") if "was carried out" in (text := newest(prompt))
     ]
-    failed = "It was not done: an agent failed (refused); an agent came to no last word."
+    failed = "It was not done: an agent failed (refused); an agent refused."
     assert failed in second
     assert "the key was refused" not in second
 
