@@ -208,6 +208,12 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
         flow = _workflow(state, assignment)
         is_choice = flow is not None and shares_job(flow.planned.steps, assignment.step)
         sentences.append(prompts.load("conductor/copy_same_job" if is_choice else "conductor/copy"))
+    elif any(
+        turn.assigned.agent == assignment.agent and turn.assigned.in_copy
+        for turn in state.request.turns
+        if turn.number < assignment.turn
+    ):
+        sentences.append("You work in the repository itself, not in a copy.")
     own_step = (assignment.plan, assignment.step)
     merges = _merges_before(state.events, assignment)
     sentences.append(_divided_part(state.request, own_step, merges))
@@ -268,8 +274,8 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
         if merge.again and turn.number in merge.turns:
             return (
                 f"This part was done by {agent} in a copy, and that work was thrown away: "
-                f"{as_data(merge.reason)}. What that step wrote is in the repository now, in which "
-                f"you work: do your part there."
+                f"{as_data(merge.reason)}. What that step wrote is in the repository now: do your "
+                f"part on top of it."
             )
     if not (turn.failed or turn.interrupted or turn.unable is not None):
         return ""

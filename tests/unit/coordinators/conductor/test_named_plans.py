@@ -113,6 +113,7 @@ def test_a_step_that_wrote_a_file_of_another_is_done_again_after_it(tmp_path: Pa
     assert merges == [((1,), 1, False), ((2,), 0, True)]
     again = everything(found.shown("b")[-1])
     assert "that work was thrown away: it wrote one.txt, a file of step-1." in again
+    assert "You work in the repository itself, not in a copy." in again
     assert (tmp_path / "repo" / "one.txt").read_text() == "one.txt\n", "it was not read again"
     assert (tmp_path / "repo" / "two.txt").exists()
 
