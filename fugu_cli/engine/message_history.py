@@ -321,6 +321,11 @@ def verdict_note(turn: Turn) -> str:
     return f"{verifier} wants a revision:\n<verdict>\n{words}\n</verdict>"
 
 
+def _wants_revision(turn: Turn) -> bool:
+    is_verifier = turn.assigned.role == "verifier"
+    return is_verifier and bool(verdict_note(turn)) and verdict_of(turn.text) != "ACCEPT"
+
+
 def _plan_note(turn: Turn, *, to_do: bool) -> str:
     plan = escape_frames(clip_middle(_SUGGESTION.sub("", turn.text).strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not plan:
@@ -341,12 +346,14 @@ def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: st
     if role == "worker" and mode == "plan":
         return prompts.load("worker_plan")
     is_again = any(earlier.assigned.role == role for earlier in own)
-    parts = [prompts.load(f"{role}_again" if is_again else role)]
-    if role == "worker":
-        if others and others[-1].assigned.role == "verifier":
-            parts.insert(0, prompts.load("worker_revision"))
-        if any(earlier.changes for earlier in (*own, *others)):
-            parts.append(prompts.load("worker_whole"))
+    is_revision = role == "worker" and bool(others) and _wants_revision(others[-1])
+    parts = []
+    if is_revision:
+        parts.append(prompts.load("worker_revision"))
+    if not (is_revision and own and own[-1].assigned.role == "worker"):
+        parts.append(prompts.load(f"{role}_again" if is_again else role))
+    if role == "worker" and any(earlier.changes for earlier in (*own, *others)):
+        parts.append(prompts.load("worker_whole"))
     return "\n".join(parts)
 
 
