@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -160,13 +161,11 @@ class NoteBlock:
 
 
 @dataclass(frozen=True)
-class EndBlock:
-    """A request's end, with what it took."""
+class RequestSummary:
+    """How a request ended, and what it took."""
 
-    finished: Finished
     line: EndLine
     turns: int
-    seconds: float
     tokens: int
     cost: str
     """In words, `~$1.20`."""
@@ -174,8 +173,6 @@ class EndBlock:
     """A Verifier that wrote none of the work accepted it."""
     files: int = 0
     """The files that the request changed."""
-    size: tuple[int, int] | None = None
-    """The lines added and removed in them, once they are counted."""
     why: str = ""
     """The reason for the end, unless the lines above gave it already."""
     checking: str = ""
@@ -183,10 +180,28 @@ class EndBlock:
     alone: str = ""
     """The mean cost of the dearest agent's turns: `opus alone ~$0.12 (mean of 7 turns)`."""
 
+
+@dataclass(frozen=True)
+class EndBlock:
+    """A request's end. Its summary is made when it is first needed: most ends of a long session are
+    never drawn.
+    """
+
+    finished: Finished
+    seconds: float
+    summarize: Callable[[], RequestSummary]
+    size: tuple[int, int] | None = None
+    """The lines added and removed in the request's files, once they are counted."""
+
+    @cached_property
+    def summary(self) -> RequestSummary:
+        """What the request took."""
+        return self.summarize()
+
     @property
     def is_card(self) -> bool:
         """True if there is something to look at, undo or commit."""
-        return self.files > 0 or self.finished.reason == "accepted"
+        return self.summary.files > 0 or self.finished.reason == "accepted"
 
 
 @dataclass(frozen=True)

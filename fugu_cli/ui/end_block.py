@@ -1,4 +1,4 @@
-"""Builds the block for the end of a request: who accepted it, tests, files, time and cost."""
+"""Sums up a request for its last block: who accepted it, tests, files and cost."""
 
 from __future__ import annotations
 
@@ -19,40 +19,37 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line, verified_by
-from fugu_cli.ui.blocks import EndBlock
+from fugu_cli.ui.blocks import RequestSummary
 
 
-def end_block(
-    event: Finished,
-    request: RequestState,
+def summarize_request(
+    finished: Finished,
+    events: Sequence[Event],
     opened: Opened | None,
     outcomes: OutcomesKnown,
-    seconds: float,
-) -> EndBlock:
-    """Return the block for the end of a request.
+) -> RequestSummary:
+    """Return the summary of a request.
 
-    `request` is its state at the end, `opened` holds the prices, and `outcomes` is what the session
-    knew of its agents when the user asked. `seconds` are those in which it was worked on.
+    `events` are its events up to its end, `opened` holds the prices, and `outcomes` is what the
+    session knew of its agents when the user asked.
     """
-    events = request.events
+    request = RequestState(events)
     usage = costs.usage(events).values()
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     line = end_line(request)
-    why = event.message
+    why = finished.message
     failures = [failure for failure in events if isinstance(failure, Failed)]
-    if event.reason == "failed" and failures:
+    if finished.reason == "failed" and failures:
         newest = failures[-1]
         why = FAILURE_HINTS.get(newest.kind, "`fugu pool check` tries each agent")
         if newest.kind == "invalid" and newest.hint:
             why = newest.hint
-    if event.unreachable:
-        line = EndLine((f"no connection to {', '.join(event.unreachable)}",), "bad")
+    if finished.unreachable:
+        line = EndLine((f"no connection to {', '.join(finished.unreachable)}",), "bad")
         why = UNREACHABLE_HINT
-    return EndBlock(
-        event,
+    return RequestSummary(
         line,
         turns=sum(isinstance(turn, Assigned) and turn.subtask is None for turn in events),
-        seconds=seconds,
         tokens=sum(used.input + used.output for used in usage),
         cost=_cost(events, members),
         by_other=verified_by(request) is not None,

@@ -31,7 +31,7 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     if block.is_card and palette is not TERMINAL and width >= NARROWEST_CARD:
         return _draw_card(block, min(width, WIDEST_CARD), palette)
     sign, tone = _sign(block, palette)
-    text, numbers = block.line.text, " · ".join(end_numbers(block))
+    text, numbers = block.summary.line.text, " · ".join(end_numbers(block))
     fits = cell_len(text) + cell_len(numbers) + 4 <= width
     head, *rest = wrap_lines(text, width - 2, f"bold {tone}")
     first = [*styled_line([(f"{sign} ", tone)], 2), *head]
@@ -48,8 +48,8 @@ def _draw_card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine
     """Draw a frame with who accepted the work in its upper edge."""
     inner = width - 4
     sign, tone = _sign(block, palette)
-    title, *clauses = block.line.clauses
-    if block.by_other:
+    title, *clauses = block.summary.line.clauses
+    if block.summary.by_other:
         title = f"{title}, who wrote none of it"
     edge = palette.dim
     if cell_len(title) + 8 <= width:
@@ -60,7 +60,7 @@ def _draw_card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine
         lines = wrap_lines(f"{sign} {title}", inner, f"bold {tone}", "  ")
     used = sum(cell_len(text) for text, _ in upper)
     upper.append((f" {'─' * (width - used - 2)}╮", edge))
-    state_tone = palette.text if block.line.tone == "good" else tone
+    state_tone = palette.text if block.summary.line.tone == "good" else tone
     if clauses:
         lines += wrap_lines(" · ".join(clauses), inner, state_tone)
     lines += _dotted_lines(end_numbers(block), inner, palette.dim)
@@ -82,7 +82,7 @@ def _sign(block: EndBlock, palette: Palette) -> tuple[str, str]:
     reason = block.finished.reason
     stopped = palette.bad if reason == "failed" else palette.warn
     tones = {"good": palette.good, "warn": palette.warn, "bad": stopped}
-    tone = tones[block.line.tone]
+    tone = tones[block.summary.line.tone]
     if reason in ("accepted", "answered"):
         return "✓", tone
     if reason == "failed":
@@ -93,22 +93,22 @@ def _sign(block: EndBlock, palette: Palette) -> tuple[str, str]:
 def end_numbers(block: EndBlock) -> list[str]:
     """Return the numbers of the request: files, turns, time, tokens and cost."""
     numbers = []
-    if block.files:
-        files = plural(block.files, "file")
+    if block.summary.files:
+        files = plural(block.summary.files, "file")
         if block.size is not None:
             added, removed = block.size
             files += f" +{added} -{removed}"
         numbers.append(files)
     numbers += [
-        plural(block.turns, "turn"),
+        plural(block.summary.turns, "turn"),
         short_duration(block.seconds),
-        f"{compact_number(block.tokens)} tokens",
-        block.cost,
+        f"{compact_number(block.summary.tokens)} tokens",
+        block.summary.cost,
     ]
-    if block.checking:
-        numbers.append(f"checking {block.checking}")
-    if block.alone:
-        numbers.append(block.alone)
+    if block.summary.checking:
+        numbers.append(f"checking {block.summary.checking}")
+    if block.summary.alone:
+        numbers.append(block.summary.alone)
     return numbers
 
 
@@ -125,8 +125,8 @@ def _dotted_lines(parts: Sequence[str], width: int, style: str) -> list[StyledLi
 
 def _reason_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
     """Draw the reason why the request was stopped; no lines for one that was completed."""
-    if block.finished.reason in ("accepted", "answered") or not block.why:
+    if block.finished.reason in ("accepted", "answered") or not block.summary.why:
         return []
     _, tone = _sign(block, palette)
-    reason = sanitize_for_screen(with_commands(block.why, palette))
+    reason = sanitize_for_screen(with_commands(block.summary.why, palette))
     return wrap_lines(reason, width, tone)

@@ -17,6 +17,8 @@ from fugu_cli.ui.blocks import (
     ToolBlock,
     WelcomeBlock,
 )
+from fugu_cli.ui.drawing import DARK, plain_text
+from fugu_cli.ui.end_drawing import WIDEST_CARD, end_lines
 from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
 
 
@@ -41,7 +43,7 @@ def block_text(block: Block) -> str:
         case NoteBlock():
             return f"{block.text}\n{block.detail}"
         case EndBlock():
-            return block.line.text
+            return "\n".join(map(plain_text, end_lines(block, WIDEST_CARD, DARK)))
         case WelcomeBlock():
             return ""
         case _:

@@ -54,7 +54,7 @@ def _block_markdown(block: Block) -> str:
         case NoteBlock():
             return f"> {block.text}"
         case EndBlock():
-            return f"*{block.line.text}*"
+            return f"*{block.summary.line.text}*"
         case _:
             return ""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fugu_cli.app import event_text
@@ -58,7 +59,7 @@ from fugu_cli.ui.blocks import (
     WelcomeBlock,
 )
 from fugu_cli.ui.call_groups import MOST_CALLS, group_kind, group_start, is_empty
-from fugu_cli.ui.end_block import end_block
+from fugu_cli.ui.end_block import summarize_request
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 from fugu_cli.ui.request_clock import RequestClock
 
@@ -457,10 +458,9 @@ class Transcript:
             case Finished():
                 first = self._retract(self._unreachable) if event.unreachable else None
                 self.placed.retractable = None
-                seconds = self._clock.seconds
-                self.blocks.append(
-                    end_block(event, self._request, self._opened, self._outcomes, seconds)
-                )
+                events = tuple(self._request.events)
+                summarize = partial(summarize_request, event, events, self._opened, self._outcomes)
+                self.blocks.append(EndBlock(event, self._clock.seconds, summarize))
                 return first
             case Interrupted():
                 return self._interrupted(event)

@@ -105,9 +105,11 @@ def block_markup(block: Block) -> Markup:
             note = element("p", text_of(block.text), class_=f"note {block.tone}")
             return joined((note, _plain(block.detail)))
         case EndBlock():
-            line = element("p", text_of(block.line.text), class_=f"end {block.line.tone}")
+            line = element(
+                "p", text_of(block.summary.line.text), class_=f"end {block.summary.line.tone}"
+            )
             numbers = element("p", " · ".join(end_numbers(block)), class_="dim")
-            reason = element("p", text_of(block.why)) if block.why else Markup()
+            reason = element("p", text_of(block.summary.why)) if block.summary.why else Markup()
             return joined((line, reason, numbers))
         case WelcomeBlock():
             return Markup()

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -206,7 +207,7 @@ def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:
     assert isinstance(use, ToolBlock)
     assert (changed, use.live) == ([2, 2], "a b")
     take(transcript, ran)
-    assert transcript.blocks[2] == ToolBlock(CALL, use.permitted, ran)
+    assert transcript.blocks[2] == replace(use, result=ran, live="")
 
 
 def test_an_interruption_marks_what_it_cut_and_keeps_what_was_said() -> None:
@@ -235,7 +236,9 @@ def test_call_ids_that_come_again_in_the_next_request_do_not_meet() -> None:
 
 def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
     ends = [block for block in transcript_blocks(sample) if isinstance(block, EndBlock)]
-    assert [(end.finished.reason, end.turns, end.seconds, end.tokens) for end in ends] == [
+    assert [
+        (end.finished.reason, end.summary.turns, end.seconds, end.summary.tokens) for end in ends
+    ] == [
         ("accepted", 4, 46.0, 7612),
         ("turn_limit", 1, 14.0, 850),
     ]
@@ -286,7 +289,7 @@ def test_the_end_says_what_whole_requests_of_the_dearest_agent_cost_once_five_te
     )
     take(transcript, Finished(reason="answered"))
     end = transcript.blocks[-1]
-    assert isinstance(end, EndBlock) and end.alone == alone
+    assert isinstance(end, EndBlock) and end.summary.alone == alone
 
 
 def test_undoing_says_which_files_were_removed() -> None:
