@@ -148,6 +148,9 @@ def test_a_cost_that_nobody_counted_is_marked_for_the_editor(
 
 def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: Loopback) -> None:
     fixing(place, server)
+    first, second, third = (
+        Says("", (Use("bash", {"command": f"seq {count}"}),)) for count in (1, 2, 3)
+    )
     editor = Editor()
     editor.answer = lambda asked: "no"
 
@@ -164,21 +167,21 @@ def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: L
                 if one["toolCallId"] == asked["toolCallId"]
             ] == ["failed"]
             editor.answer = lambda asked: "always"
-            server.play("worker", READ, WRITE, DONE)
+            server.play("worker", READ, WRITE, first, second, DONE)
             await agent.prompt(session_id=id, prompt=words("fix the tests"))
             thoughts = "".join(
                 one["content"]["text"] for one in editor.of(id, "agent_thought_chunk")
             )
-            assert "from now on allowed in this project: " in thoughts
+            assert "from now on allowed in this project: bash(seq *)" in thoughts
             (place.repo / "calc.txt").write_text("broken\n")
             id = (await agent.new_session(cwd=str(place.repo))).session_id
-            server.play("worker", READ, WRITE, DONE)
+            server.play("worker", READ, WRITE, third, DONE)
             await agent.prompt(session_id=id, prompt=words("fix the tests"))
-            assert len(editor.asked) == 2
+            assert len(editor.asked) == 3
 
     asyncio.run(edit())
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
-    assert permissions(place) == [("read", True, "policy"), ("write", True, "policy")]
+    assert permissions(place) == [(tool, True, "policy") for tool in ("read", "write", "bash")]
 
 
 def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goes_on(
