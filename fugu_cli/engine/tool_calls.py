@@ -80,10 +80,6 @@ CUT_OFF = (
     "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, "
     "the others with edit."
 )
-MOVED = (
-    "it leads to another place now than when it was asked about. Make the call again, and it is "
-    "judged as it is now"
-)
 NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
 
@@ -152,16 +148,10 @@ async def run_call(
     snapshot = None
     if permit.allowed:
         snapshot = await _before(environment, made.call, reads=reads)
-    if (
-        permit.allowed
-        and permit.by != "policy"
-        and _judged(environment, made.call).target != judgement.target
-    ):
-        permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
         preface = _told(call, made.call, hooked.context)
-        await _finish_tool(log, environment, made.call, preface, reads=reads)
+        await _finish_tool(log, environment, made.call, preface, judgement, reads=reads)
     if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
@@ -475,11 +465,17 @@ async def _before(
 
 
 async def _finish_tool(
-    log: Log, environment: Environment, call: Call, preface: str, *, reads: bool = False
+    log: Log,
+    environment: Environment,
+    call: Call,
+    preface: str,
+    judgement: policy.Judgement | None = None,
+    *,
+    reads: bool = False,
 ) -> None:
     """Run the call that the newest event permits, and record its result, with `preface` above it.
-    `reads`: the command or the turn only reads. It then cannot write the repository, and no change
-    is attributed to it.
+    `judgement`: policy's about an agent's call. `reads`: the command or the turn only reads. It
+    then cannot write the repository, and no change is attributed to it.
     """
     permitted = log.events[-1]
     assert isinstance(permitted, Permitted)
@@ -499,7 +495,8 @@ async def _finish_tool(
         if environment.remembers and ran is tool
         else ""
     )
-    workspace = environment.workspace.seen_through(_window(log.state, number))
+    judged_paths = frozenset(judgement.paths) if judgement is not None else None
+    workspace = environment.workspace.for_call(_window(log.state, number), judged_paths)
     async with heartbeat(log):
         result, made, written = await workspace.observe(
             ran,

@@ -26,17 +26,21 @@ from fugu_cli.system.processes import is_running
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 
 
-def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Put `data` at `path`, by a new file in the same folder that takes its place.
+def write_atomically(
+    path: Path, data: bytes, mode: int | None = None, folder: Path | None = None
+) -> None:
+    """Put `data` at `path`, by a new file in the same folder that takes its place. `folder` is
+    another path of that folder, as `resolved_folder` yields one.
 
     Folders are made where missing. `mode` (permission bits) defaults to the old file's, for a new
     file to what the umask leaves. A link at `path` is replaced: resolve it first to write what it
     points to. Raises StorageError when the disk is full or broken, OSError for what the caller
     named wrong.
     """
+    written = path if folder is None else folder / path.name
     try:
-        old = _lstat(path)
-        with replacement_file(path, mode) as draft, draft.open("wb") as file:
+        old = _lstat(written)
+        with replacement_file(written, mode) as draft, draft.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from fugu_cli.session import tool_facts
 from fugu_cli.session.call_arguments import patched_paths
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.atomic_files import make_executable
+from fugu_cli.system.resolved_files import read_resolved
 from fugu_cli.tools import text_edits
 from fugu_cli.tools.read_write import ToolArguments, not_a_file
 from fugu_cli.tools.result import Say, ToolResult
@@ -149,7 +150,7 @@ def _read_content(
     if (refusal := not_a_file(path, patch.path, workspace)) is not None:
         raise _Misfit(refusal.text)
     try:
-        data = path.read_bytes()
+        data = read_resolved(path)
     except OSError as error:
         raise _Misfit(f"{patch.path} cannot be read: {error.strerror}.") from error
     if patch.kind == "add":

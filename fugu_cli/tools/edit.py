@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
+from fugu_cli.system.resolved_files import read_resolved
 from fugu_cli.tools import text_edits
 from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, write_planned
 from fugu_cli.tools.result import Say, ToolResult
@@ -42,7 +43,7 @@ def _plan(arguments: EditArguments, workspace: Workspace) -> PlannedFile | ToolR
     if (refusal := not_a_file(path, arguments.path, workspace)) is not None:
         return refusal
     try:
-        data = path.read_bytes()
+        data = read_resolved(path)
         if repository_files.is_binary(data):
             return ToolResult(
                 text=f"{arguments.path} is {repository_files.describe_binary(data)}: not text.",

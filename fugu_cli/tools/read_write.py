@@ -19,6 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
+from fugu_cli.system.resolved_files import open_resolved, read_resolved
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
@@ -66,7 +67,7 @@ async def read(arguments: ReadArguments, workspace: Workspace, say: Say) -> Tool
         return refusal
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_resolved(path) as file:
             beginning = file.read(8192)
         media_kind = None if arguments.plain else repository_files.media_kind(beginning)
         if media_kind:
@@ -91,7 +92,7 @@ def _read_text(
         )
     if size > LARGE:
         return _read_part(path, arguments, workspace, size)
-    data = path.read_bytes()
+    data = read_resolved(path)
     file_text = repository_files.decode_text(data)
     if arguments.plain and len(file_text.text) > WHOLE:
         return ToolResult(
@@ -155,7 +156,7 @@ def _read_part(path: Path, arguments: ReadArguments, workspace: Workspace, size:
             f"place with grep."
         )
         return ToolResult(text=text, ok=False)
-    with path.open("rb") as file:
+    with open_resolved(path) as file:
         start = arguments.offset - 1
         part = islice(_short_lines(file), start, start + min(arguments.limit, SHOWN))
         lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in part]
@@ -257,7 +258,7 @@ def _plan_overwrite(
     path: Path, arguments: WriteArguments, workspace: Workspace
 ) -> PlannedFile | ToolResult:
     """Plan an overwrite that keeps newlines, byte order mark and the final newline of the file."""
-    old = path.read_bytes()
+    old = read_resolved(path)
     if repository_files.is_binary(old):
         return ToolResult(
             text=(

@@ -38,6 +38,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.tool_facts import READ, WRITE, ToolFacts, facts_of
 from fugu_cli.snapshots.file_history import FileHistory, Restored
 from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.system.resolved_files import read_resolved, resolved_folder
 from fugu_cli.tools import result as tools_result
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.shell_commands import Jobs
@@ -157,6 +158,10 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+MOVED = (
+    "{path} leads to another place now than when the call was judged. Make the call again, and it is "
+    "judged as it is now."
+)
 CHARACTERS_PER_TOKEN = 3
 """Fewer than any tokenizer makes of code."""
 SHORTEST_OUTPUT = 2000
@@ -242,6 +247,8 @@ class Workspace:
         """Tokens that the agent reads at most, whose call is run; None where nobody's is."""
         self.reads_only = False
         """Commands cannot write the repository, where the sandbox holds."""
+        self.judged_paths: frozenset[Path] | None = None
+        """The resolved paths that policy judged for the call under way; None: not for a call."""
         self.ask_user: AskUser | None = None
         """Asks the user what a call of ask_user holds; None where nobody can be asked."""
         self.copies: Mapping[str, Workspace] = {}
@@ -361,10 +368,10 @@ class Workspace:
         effects = FileEffects((*changes, *outside_snapshots), attributes)
         return ObservedResult(result, effects, frozenset(written))
 
-    def seen_through(self, window: int | None) -> Workspace:
-        """Return the same folder for a call of an agent that reads so many tokens at most."""
+    def for_call(self, window: int | None, judged_paths: frozenset[Path] | None) -> Workspace:
+        """Return the same folder for a call of an agent that reads `window` tokens at most."""
         copied = copy.copy(self)
-        copied.window = window
+        copied.window, copied.judged_paths = window, judged_paths
         return copied
 
     def output_limit(self, most: int) -> int:
@@ -399,11 +406,12 @@ class Workspace:
         """Write a file whole, as fugu's doing; a file that the agent knew it goes on knowing. `path`
         is resolved; `mode` as in `write_atomically`. Raises StorageError, OSError.
         """
-        old = path.read_bytes() if path.is_file() else None
-        before = self.history.keep(old) if old is not None else None
-        if self.box is not None:
-            self.box.expect(path)
-        write_atomically(path, data, mode)
+        with resolved_folder(path.parent, make=True) as folder:
+            old = read_resolved(path) if path.is_file() else None
+            before = self.history.keep(old) if old is not None else None
+            if self.box is not None:
+                self.box.expect(path)
+            write_atomically(path, data, mode, folder)
         # a place changed by quoting it does not show what else is in the file
         if old is None or (self.seen.knows(path) and not self.seen.has_changed(path, old)):
             self.seen.note(path, data)
@@ -414,9 +422,10 @@ class Workspace:
 
     def remove(self, path: Path) -> None:
         """Delete a file, kept in the store. `path` is resolved. Raises StorageError, OSError."""
-        before = self.history.keep(path.read_bytes())
-        bits = path.stat().st_mode & 0o7777
-        path.unlink()
+        before = self.history.keep(read_resolved(path))
+        with resolved_folder(path.parent) as folder:
+            bits = (folder / path.name).lstat().st_mode & 0o7777
+            (folder / path.name).unlink()
         self._written.append(
             FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits)
         )
@@ -441,11 +450,14 @@ def _effects_on(effects: FileEffects, written: frozenset[str]) -> FileEffects:
 def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
     """Resolve a path that an agent wrote, or return a ToolResult that says why it cannot be used.
 
-    A path outside the repository is allowed here: policy was asked before the tool ran.
+    A path outside the repository is allowed here: policy was asked before the tool ran, about the
+    place to which it led then.
     """
     path = paths.locate(text, workspace.root)
     if not isinstance(path, Path):
         return ToolResult(text=f"`{text}` is not a path: {path.text}.", ok=False)
+    if workspace.judged_paths is not None and path not in workspace.judged_paths:
+        return ToolResult(text=MOVED.format(path=text), ok=False)
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

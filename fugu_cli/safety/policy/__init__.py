@@ -130,6 +130,8 @@ class Judgement(Value):
     forbidden: bool = False
     way_out: str = ""
     once_a_session: bool = False
+    paths: tuple[Path, ...] = ()
+    """The files and folders that the call names, resolved."""
 
     @property
     def refusal(self) -> str:
@@ -153,6 +155,7 @@ class PolicyCase:
     """The rule that allows it names this very call."""
     only_reads: bool = False
     """A rule may allow it in plan mode."""
+    paths: tuple[Path, ...] = ()
     way_out: str = ""
 
 
@@ -208,6 +211,7 @@ def _apply_rules(
             every_time=every_time,
             way_out=case.way_out if verdict != "allow" else "",
             once_a_session=tests_asked_once,
+            paths=case.paths,
         )
 
     if case.denial:
@@ -319,6 +323,7 @@ def _paths_case(
         allowing_rule=allowed,
         exact=exact,
         only_reads=reads,
+        paths=tuple(paths),
         way_out=_way_out(f"{'read' if reads else 'write'}({name})"),
     )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from fugu_cli.engine.environment import Environment, Permission
-from fugu_cli.engine.tool_calls import CUT_OFF, MOVED, run_call
+from fugu_cli.engine.tool_calls import CUT_OFF, run_call
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Judgement, Rules
 from fugu_cli.session.events import Permitted, Replied, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.system.resolved_files import read_resolved
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
 
@@ -34,11 +37,17 @@ def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_
     )
     call = Call.make("1", "write", path="folder/a.txt", content="x")
     asyncio.run(run_call(log, environment, 1, call))
-    (said,) = log.events
-    assert isinstance(said, Permitted)
-    assert said.model_copy(update={"waited": 0.0}) == Permitted(
-        turn=1, call=call, allowed=False, by="user", reason=MOVED
-    )
+    permitted, ran = log.events
+    assert isinstance(permitted, Permitted) and isinstance(ran, ToolRan)
+    assert not ran.ok and "leads to another place now" in ran.output
+    assert list(other.iterdir()) == []
+    # a link that comes into the path only when the tool is at work
+    for change in (
+        lambda: environment.workspace.write(root / "folder" / "a.txt", b"x"),
+        lambda: read_resolved(root / "folder" / "a.txt"),
+    ):
+        with pytest.raises(NotADirectoryError):
+            change()
     assert list(other.iterdir()) == []
 
 

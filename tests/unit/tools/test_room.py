@@ -13,7 +13,7 @@ LINES = "".join(f"line {number} of a long file\n" for number in range(3000))
 def test_a_reading_is_as_long_as_the_window_allows_and_says_how_to_go_on(
     plain: Build, window: int | None, most: int
 ) -> None:
-    workspace = plain({"a.txt": LINES}).seen_through(window)
+    workspace = plain({"a.txt": LINES}).for_call(window, None)
     shown = use(workspace, "read", path="a.txt").text
     assert 0.9 * most < len(shown) < most + 100
     last = shown.splitlines()[-2].partition("\t")[0]

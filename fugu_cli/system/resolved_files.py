@@ -1,0 +1,55 @@
+"""Files opened by a resolved path. It cannot be opened once a link has come into it, as a command
+that runs meanwhile could make one to lead fugu elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+_SEARCH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
+_OF_THIS_PROCESS = Path("/proc/self/fd")
+
+
+def open_resolved(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises OSError, also where a link is in the path."""
+    with resolved_folder(path.parent) as folder:
+        return os.fdopen(os.open(folder / path.name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+def read_resolved(path: Path) -> bytes:
+    """Return a file's content. Raises OSError as `open_resolved` does."""
+    with open_resolved(path) as file:
+        return file.read()
+
+
+@contextmanager
+def resolved_folder(folder: Path, *, make: bool = False) -> Iterator[Path]:
+    """Yield a path of the folder that leads to it whatever is renamed meanwhile. `make`: make it
+    where it is missing. Raises OSError where a link is in its path.
+
+    On systems without `/proc` the folder's own path is yielded once it has been looked at.
+    """
+    descriptor = os.open("/", _SEARCH_ONLY)
+    try:
+        for part in folder.parts[1:]:
+            if make:
+                _make_folder(part, descriptor)
+            below = os.open(part, _SEARCH_ONLY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        has_own_path = sys.platform == "linux" and _OF_THIS_PROCESS.is_dir()
+        yield _OF_THIS_PROCESS / str(descriptor) if has_own_path else folder
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(name: str, parent: int) -> None:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        os.mkdir(name, dir_fd=parent)
