@@ -422,7 +422,8 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     if ran.ended.code is None:
         return f"on the files as they were the tests did not end within {ran.ended.seconds:.0f} s"
     try:
-        loaded = watch.told.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = watch.told.read_text("utf-8", "replace") if watch.told.is_file() else ""
+        loaded = text.splitlines()
     except OSError:
         loaded = []
     if wrong := [line for line in loaded if line != "begun"]:

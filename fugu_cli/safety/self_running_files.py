@@ -57,14 +57,17 @@ RUN_BY_OTHERS = {
         ".github .gitlab .gitlab-ci.yml .circleci .travis.yml jenkinsfile azure-pipelines.yml azure-pipelines.yaml "
         ".azure-pipelines bitbucket-pipelines.yml .buildkite .drone.yml .drone.yaml .woodpecker "
         ".woodpecker.yml .woodpecker.yaml appveyor.yml .appveyor.yml .cirrus.yml .semaphore "
-        ".forgejo .gitea .teamcity .builds .build.yml"
+        ".forgejo .gitea .teamcity .builds .build.yml .cirrus.star .tekton buildspec.yml "
+        "buildspec.yaml cloudbuild.yaml cloudbuild.yml codemagic.yaml bitrise.yml .gitpod.yml "
+        ".replit .idx"
     ),
     "it says what agents may do": (
         ".fugurc agents.md agents.override.md .agents .claude claude.md claude.local.md .cursor "
         ".cursorrules .codex .gemini gemini.md .mcp.json .windsurf .windsurfrules .clinerules "
         ".roo .roomodes .kiro .opencode opencode.json opencode.jsonc .amazonq .junie .continue "
         ".aider.conf.yml .qwen qwen.md .goosehints .augment .augment-guidelines .trae .crush "
-        ".crush.json crush.json crush.md warp.md .amp .rules"
+        ".crush.json crush.json crush.md warp.md .amp .rules .openhands .factory .vibe .kimi "
+        ".kilocode .cline .codebuddy .iflow .rovodev .grok"
     ),
     "a program runs it when it starts": (
         ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv "
@@ -81,14 +84,17 @@ is in it.
 RUN_BY_CHECKS = {
     "the tests run it": (
         "conftest.py sitecustomize.py usercustomize.py *.pth noxfile.py tox.ini jest.config.* "
-        "vitest.config.* vite.config.* karma.conf.* playwright.config.* cypress.config.*"
+        "vitest.config.* vite.config.* karma.conf.* playwright.config.* cypress.config.* "
+        ".mocharc.* ava.config.* bunfig.toml"
     ),
     "the build runs it": (
         "makefile gnumakefile justfile taskfile.yml taskfile.yaml package.json .npmrc .yarnrc.yml "
         "setup.py build.rs rakefile gemfile gradlew mvnw build.gradle build.gradle.kts "
         "settings.gradle settings.gradle.kts webpack.config.* rollup.config.* babel.config.* "
         "eslint.config.* flake.nix shell.nix default.nix devenv.nix .eslintrc.js "
-        ".eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn"
+        ".eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn .yarnrc .pnpmfile.* gulpfile.* gruntfile.* "
+        "next.config.* postcss.config.* tailwind.config.* prettier.config.* cmakelists.txt "
+        "meson.build pom.xml build.xml build.sbt mix.exs package.swift build.zig"
     ),
     "tests and builds run what is in it": "node_modules .venv venv",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -349,10 +350,8 @@ def _cases(files: Iterable[Path]) -> Iterator[_Case]:
     report.
     """
     for file in files:
-        if file.stat().st_size > LARGEST_REPORT:
-            raise ValueError("the report is too large")
         try:
-            parsed = ElementTree.parse(file)
+            parsed = ElementTree.fromstring(_read_report(file))
         except LookupError as error:
             raise ValueError("the report names an encoding that nobody knows") from error
         for element in parsed.iter("testcase"):
@@ -523,10 +522,22 @@ def _java_reports(folder: Path) -> list[Path]:
 
 
 def _text(file: Path | None) -> str:
-    """Return the file's text. Raises OSError, ValueError if it is missing or too large."""
-    if file is None or file.stat().st_size > LARGEST_REPORT:
+    """Return the file's text. Raises OSError, ValueError if it is missing or no report."""
+    if file is None:
         raise ValueError("there is no report")
-    return file.read_text(encoding="utf-8", errors="replace")
+    return _read_report(file).decode("utf-8", "replace")
+
+
+def _read_report(path: Path) -> bytes:
+    """Read a report, for which a test may have put a link, a pipe or a device. Raises OSError and
+    ValueError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_REPORT:
+            raise ValueError("it is no file, or too large")
+        return file.read(LARGEST_REPORT)
 
 
 # --- results in the output ------------------------------------------------------------------------

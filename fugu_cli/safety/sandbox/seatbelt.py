@@ -24,10 +24,19 @@ BASE = """(version 1)
 (allow file-read* file-test-existence file-map-executable)
 (allow file-write-data file-ioctl
   (literal "/dev/null") (literal "/dev/zero") (literal "/dev/tty") (literal "/dev/ptmx")
-  (literal "/dev/dtracehelper") (regex #"^/dev/ttys[0-9]+$") (subpath "/dev/fd"))"""
-"""The permissions that every program needs. Desktop services are left out: they start programs
-outside.
+  (literal "/dev/dtracehelper") (subpath "/dev/fd")
+  (require-all (regex #"^/dev/ttys[0-9]+$") (extension "com.apple.sandbox.pty")))"""
+"""The permissions that every program needs. Of the terminals only those that a command makes itself
+can be written. Desktop services are left out: they start programs outside.
 """
+
+NETWORK_SERVICES = """(allow mach-lookup
+  (global-name "com.apple.dnssd.service") (global-name "com.apple.networkd")
+  (global-name "com.apple.SystemConfiguration.configd")
+  (global-name "com.apple.SystemConfiguration.DNSConfiguration")
+  (global-name "com.apple.SecurityServer") (global-name "com.apple.ocspd")
+  (global-name "com.apple.trustd.agent"))"""
+"""What finds a host and checks its certificate."""
 
 
 def seatbelt_profile(access: FileAccess, private: str, *, network: bool) -> str:
@@ -35,8 +44,7 @@ def seatbelt_profile(access: FileAccess, private: str, *, network: bool) -> str:
     lines = [BASE]
     if network:
         lines.append("(allow network* system-socket)")
-        lines.append('(allow mach-lookup (global-name "com.apple.trustd.agent")')
-        lines.append('  (global-name "com.apple.dnssd.service"))')
+        lines.append(NETWORK_SERVICES)
     lines.append(f"(allow network* (local unix-socket {_subpath(private)}))")
     lines.append(f"(allow network-outbound (remote unix-socket {_subpath(private)}))")
     rules = dict.fromkeys((*access.hidden, *access.covered), ("deny", "file-read* file-write*"))

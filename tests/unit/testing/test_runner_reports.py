@@ -5,6 +5,7 @@ everywhere.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -160,11 +161,25 @@ CASE = '<testcase classname="test_a" name="test_a"/>'
             f"<testsuite>{CASE}<system-out>{'a' * 50_000_000}</system-out></testsuite>",
             {"test_a.py::test_a": "passed"},
         ),
+        (None, None),
+        (Path("/dev/zero"), None),
     ],
-    ids=["bomb", "outside", "encoding", "wide", "truncated", "empty", "deep", "beside", "large"],
+    ids=[
+        "bomb",
+        "outside",
+        "encoding",
+        "wide",
+        "truncated",
+        "empty",
+        "deep",
+        "beside",
+        "large",
+        "pipe",
+        "link",
+    ],
 )
 def test_a_hostile_report_is_read_or_left(
-    tmp_path: Path, report: str, outcomes: TestOutcomes | None
+    tmp_path: Path, report: str | Path | None, outcomes: TestOutcomes | None
 ) -> None:
     (tmp_path / "test_a.py").touch()
     invocation = recognise_runner("pytest", tmp_path)
@@ -172,7 +187,12 @@ def test_a_hostile_report_is_read_or_left(
     reporting = with_report(invocation, tmp_path, tmp_path / "reports")
     assert reporting.file is not None
     reporting.file.parent.mkdir()
-    reporting.file.write_text(report)
+    if report is None:
+        os.mkfifo(reporting.file)
+    elif isinstance(report, Path):
+        reporting.file.symlink_to(report)
+    else:
+        reporting.file.write_text(report)
     assert read_results(reporting, "", tmp_path) == outcomes
 
 

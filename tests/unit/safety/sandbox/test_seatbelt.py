@@ -36,6 +36,8 @@ def test_writes_go_to_the_repository_and_private_files_alone() -> None:
     assert {_last_rule(profile, path, "file-write*") for path in written} == {"allow"}
     assert {_last_rule(profile, path, "file-write*") for path in kept} == {"deny"}
     assert '(deny file-write-unlink (literal "/Users/a/repo/deep"))' in profile
+    own_terminal = '(regex #"^/dev/ttys[0-9]+$") (extension "com.apple.sandbox.pty"))'
+    assert profile.count("/dev/ttys") == profile.count(f"(require-all {own_terminal}") == 1
 
 
 def test_what_is_hidden_is_not_read_and_the_rest_is() -> None:
