@@ -228,6 +228,8 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
         fault = read_fault(ShellLine((command,)), root)
         if fault is None or command.name == "cd":
             continue
+        if any(map(_may_become_option, command.words)):
+            return ""
         variables = [
             f"{name}={word.text} "
             for name, word in command.assignments
@@ -251,6 +253,11 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
             return ""
         allowing = matching[0]
     return allowing
+
+
+def _may_become_option(word: Word) -> bool:
+    """Return whether the shell could make an option of a word, of a file's name for one."""
+    return word.expands or (word.globbed and word.text[0] in "-*?[")
 
 
 def _named_files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:

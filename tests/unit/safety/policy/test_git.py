@@ -206,11 +206,16 @@ def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs
         ("tar", "tar xf a --to-com=x"),
         ("git bisect", "git bisect run x"),
         ("git fetch", "git fetch --upload-pack=x origin"),
+        ("npm test", "npm test {--script-shell,-x}=./x"),
+        ("npm test", "npm test --script*"),
+        ("go test", "go test $X"),
+        ("git bisect", "git bisect {run,x} x"),
     ):
         assert said(command, f"bash({rule} *)") == ["ask", "ask"], command
     assert said("git bisect run x", "bash(git bisect run *)") == ["allow", "allow"]
     assert said("go test -exec x ./...", "bash(go test -exec x *)") == ["allow", "allow"]
     assert said("go test -v ./...", "bash(go test *)") == ["allow", "allow"]
+    assert said("npm test tests/*.js", "bash(npm test *)") == ["allow", "allow"]
 
 
 def test_a_word_before_a_subcommand_may_be_an_option(root: Path) -> None:

@@ -639,7 +639,10 @@ def test_a_judgement_says_why_and_what(root: Path) -> None:
         "yolo: everything is allowed, although it deletes"
     )
     assert judge(Call.make("1", "read", path="src/app.py"), Rules(), root) == Judgement(
-        verdict="allow", reason="it reads inside the repository", target=f"read({root}/src/app.py)"
+        verdict="allow",
+        reason="it reads inside the repository",
+        target=f"read({root}/src/app.py)",
+        paths=(root / "src/app.py",),
     )
 
 
