@@ -115,11 +115,11 @@ class Denials:
             glob for glob, agents in self._rules.items() if agent in agents or EVERYBODY in agents
         )
 
-    def covers(self, agent: str, other: str) -> bool:
-        """Return whether everything kept from `other` is also kept from `agent`, so that `agent`
-        cannot have told it.
+    def covers(self, author: str, agent: str) -> bool:
+        """Return whether everything kept from `agent` is also kept from `author`, who cannot have
+        told it then.
         """
-        return set(self.of(other)) <= set(self.of(agent))
+        return set(self.of(agent)) <= set(self.of(author))
 
     def denied(self, agent: str, path: str, copy: Path | None = None) -> bool:
         """Return whether the path, or what it links to, is kept from the agent.

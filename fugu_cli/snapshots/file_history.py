@@ -47,6 +47,7 @@ from fugu_cli.snapshots.tree_extras import (
     repository_state,
 )
 from fugu_cli.system.atomic_files import executable_bits, link_atomically, write_atomically
+from fugu_cli.system.resolved_files import resolved_folder
 
 EXPORTS = "exports"
 """The file in the store that names the contents fugu itself wrote into the repository."""
@@ -445,8 +446,11 @@ def _delete(root: Path, path: Path, *, folders: bool) -> None:
     """Delete a file. `folders`: also the folders that are then empty."""
     if through_link(root, path):
         return  # its folder is a link now: what is behind it is not ours
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        path.unlink()
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        resolved_folder(path.parent) as folder,
+    ):
+        (folder / path.name).unlink()
     for folder in path.parents if folders else ():
         if folder == root:
             return
@@ -477,13 +481,16 @@ async def _write_back(root: Path, path: Path, change: FileChange, data: bytes) -
         return
     is_new = not path.is_file() or path.is_symlink()
     if change.beside:
-        write_atomically(path, data, change.permissions or None if is_new else None)
+        bits = change.permissions or None if is_new else None
     elif is_new:
-        write_atomically(path, data, EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS)
-    elif change.before != change.after:
-        write_atomically(path, data, _bits_as(mode, path.stat().st_mode & 0o7777))
+        bits = EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS
     else:
-        path.chmod(_bits_as(mode, path.stat().st_mode & 0o7777))
+        bits = _bits_as(mode, path.stat().st_mode & 0o7777)
+        if change.before == change.after:
+            path.chmod(bits)
+            return
+    with resolved_folder(path.parent, make=True) as folder:
+        write_atomically(path, data, bits, folder)
 
 
 def _bits_as(mode: str, bits: int) -> int:

@@ -271,8 +271,8 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
             texts = operands
         case "pattern":
             brings_pattern = _BRINGS_PATTERN & program.options
-            given = {name for option, _ in options for name in (option, f"{option}=")}
-            texts = operands[:1] if brings_pattern.isdisjoint(given) else []
+            used = {name for option, _ in options for name in (option, f"{option}=")}
+            texts = operands[:1] if brings_pattern.isdisjoint(used) else []
     for word in operands[len(texts) :]:
         _check_file(word, context)
         if name == "diff" and (word.globbed or is_folder(context.folder / word.text)):
@@ -290,7 +290,7 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
 
 def _parse_arguments(name: str, words: Sequence[Word]) -> tuple[list[Word], list[tuple[str, Word]]]:
     """Return the operands, and the options each with its value or an empty word."""
-    known = READERS[name].options
+    allowed = READERS[name].options
     operands: list[Word] = []
     options: list[tuple[str, Word]] = []
     rest = list(reversed(words))
@@ -303,18 +303,18 @@ def _parse_arguments(name: str, words: Sequence[Word]) -> tuple[list[Word], list
         if word.text == "--":
             operands += reversed(rest)
             break
-        if "-NUMBER" in known and word.text[1:].isdigit():
+        if "-NUMBER" in allowed and word.text[1:].isdigit():
             continue
         option, equals, glued = word.text.partition("=")
-        if not option.startswith("--") and known.isdisjoint({option, f"{option}="}):
+        if not option.startswith("--") and allowed.isdisjoint({option, f"{option}="}):
             option, equals, glued = word.text[:2], "", word.text[2:]
-        if f"{option}=" in known:
+        if f"{option}=" in allowed:
             if not (glued or equals or rest):
                 raise NotARead(f"`{name} {option}` has no value")
             value = Word(glued) if glued or equals else rest.pop()
             _require_plain(value)
             options.append((option, value))
-        elif f"{option}?" in known or (option in known and not equals and glued[:1] != "-"):
+        elif f"{option}?" in allowed or (option in allowed and not equals and glued[:1] != "-"):
             options.append((option, Word("")))
             if glued and not equals:
                 rest.append(Word(f"-{glued}"))
