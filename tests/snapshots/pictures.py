@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from fugu_cli.app.attached_session import carry_out
 from fugu_cli.app.session_messages import Interrupt
@@ -178,6 +179,18 @@ class Studio:
         (self._home / ".fugurc").write_text("\n".join(lines) + "\n")
         subprocess.run(["git", "checkout", "-q", "."], cwd=self.repo, check=True)
 
+    def move_in_again(self) -> None:
+        """Make it the home of somebody who starts fugu for the first time, and used Claude Code."""
+        (self._home / ".fugurc").unlink(missing_ok=True)
+        for name in ("data", "state"):
+            shutil.rmtree(self._home / name, ignore_errors=True)
+        (self._home / ".claude").mkdir()
+        (self._home / ".claude" / "settings.json").write_text(
+            '{"permissions": {"allow": ["Bash(ls)"]}}'
+        )
+        (self.repo / "AGENTS.md").write_text("Use tabs.\n")
+        (self.repo / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db-server"}}}')
+
     def take(
         self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark"
     ) -> None:
@@ -297,6 +310,11 @@ class Sitting:
             and self.app.main.controller.feed.folded.activity.until > 0
         )
 
+    def question(self) -> str:
+        """The open question, "" for none."""
+        parts = self.app.screen.query("#key-question-text").results(Static)
+        return " ".join(str(part.content) for part in parts)
+
     def frame(self) -> str:
         """The screen as it is."""
         return self.app.export_screenshot(title="fugu")
@@ -383,12 +401,16 @@ async def failure(sitting: Sitting) -> None:
     await sitting.keys("escape")
 
 
-async def first_run(sitting: Sitting) -> None:
-    """No model is there: what helps is offered, the request stays."""
-    await sitting.ask("fix the failing tests")
-    await sitting.until(lambda: len(sitting.app.screen_stack) > 1)
-    sitting.picture("first-run")
-    await sitting.keys("escape", "ctrl+c")
+async def first_start(sitting: Sitting) -> None:
+    """The questions of the first start, one after the other: a model, an import, trust."""
+    frames = []
+    for question in ("What shall fugu work with?", "There are settings of", "This folder brings"):
+        await sitting.until(lambda wanted=question: wanted in sitting.question())
+        frames.append(sitting.frame())
+        await sitting.pilot.pause(0.5)
+        await sitting.keys("escape")
+    frames.append(sitting.frame())
+    write_picture("first-start", film(frames))
 
 
 async def trust(sitting: Sitting) -> None:
@@ -440,8 +462,8 @@ def main() -> int:
         studio.configure("")
         studio.take((110, 30), failure)
         os.environ |= {"FUGU_CACHE_DIR": str(Path(folder) / "no-models")}
-        (Path(folder) / "home" / ".fugurc").unlink()
-        studio.take((100, 30), first_run)
+        studio.move_in_again()
+        studio.take((100, 24), first_start)
     return 0
 
 
