@@ -107,6 +107,8 @@ class Session:
     """The skills, custom commands and subagents that count."""
     memory: Memory | None = None
     """What the user keeps for later sessions; None where nothing is read and kept."""
+    memory_notes: tuple[str, ...] = ()
+    """Sentences about the memory that the user has been told."""
     map: RepositoryMap | None = None
     """Draws maps of the repository; None before the first one."""
     effort: Effort = ""
@@ -240,8 +242,6 @@ class Session:
             self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
         )
         sentences += self.library.notes
-        if self.memory is not None:
-            sentences += self.memory.read()[1]
         if self.library.agents:
             from fugu_cli.extensions.subagents import unknown_models
 
@@ -536,9 +536,14 @@ async def _draw_maps(session: Session, request: str) -> dict[str, str]:
 
 
 async def _read_memory(session: Session) -> tuple[MemoryText, ...]:
+    """Return the memory for a request, and tell the user once what is left out of it."""
     if session.memory is None:
         return ()
-    texts, _ = await asyncio.to_thread(session.memory.read)
+    texts, notes = await asyncio.to_thread(session.memory.read)
+    for note in notes:
+        if note not in session.memory_notes:
+            session.log.tell(Waiting(why=note, notice=True))
+    session.memory_notes = notes
     return texts
 
 

@@ -29,6 +29,8 @@ MOST_TOKENS = 1_500
 """Tokens of each file that agents read: its newest lines. Every new conversation pays for them."""
 LARGEST_FILE = 1_000_000
 """Bytes. A larger file is no memory, and is not read."""
+LOCK_SECONDS = 10.0
+"""Seconds that other sessions may take to add their lines."""
 LONGEST_LINE = 500
 """Characters of a line that is added."""
 
@@ -147,13 +149,13 @@ class Memory:
         path = self.writable_path(scope)
         item = f"- {line}"
         try:
-            before = path.read_text("utf-8") if path_exists(path) else ""
-            if item in before.splitlines():
-                raise UsageError(
-                    f"{self.shown_path(scope)} has this line already", hint="/memory opens it"
-                )
-            end = "" if not before or before.endswith("\n") else "\n"
-            with self.keeping_trust(scope):
+            with _locked(), self.keeping_trust(scope):
+                before = path.read_text("utf-8") if path_exists(path) else ""
+                if item in before.splitlines():
+                    raise UsageError(
+                        f"{self.shown_path(scope)} has this line already", hint="/memory opens it"
+                    )
+                end = "" if not before or before.endswith("\n") else "\n"
                 write_atomically(path, f"{before}{end}{item}\n".encode())
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
@@ -188,6 +190,27 @@ class Memory:
         yield
         if was_trusted:
             self.trust_file(self.path(scope))
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Lock the memory files of all sessions, in the user's data. Raises StorageError and OSError."""
+    from filelock import FileLock, Timeout
+    from platformdirs import user_data_path
+
+    folder = user_data_path("fugu")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "memory.lock", timeout=LOCK_SECONDS, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise StorageError(
+            "another session is writing the memory", hint="nothing was changed; try again"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _newest_lines(content: str) -> tuple[str, int]:

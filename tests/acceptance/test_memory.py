@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from fugu_cli.extensions.memory import Memory
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says
 
@@ -76,3 +78,20 @@ def test_only_the_newest_lines_of_a_long_memory_are_read_and_a_link_outside_is_n
     assert "remember" not in [
         tool["function"]["name"] for tool in server.asked("a")[0].body["tools"]
     ]
+
+
+def test_lines_that_several_sessions_keep_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+    def keep(number: int) -> None:
+        memory = Memory(
+            tmp_path,
+            counts=lambda _: True,
+            is_trusted=lambda: False,
+            trust_file=lambda _: None,
+            mask=lambda text: text,
+        )
+        for line in range(5):
+            memory.add(f"line {line} of session {number}", "repository")
+
+    with ThreadPoolExecutor(8) as sessions:
+        list(sessions.map(keep, range(8)))
+    assert len((tmp_path / ".agents" / "MEMORY.md").read_text().splitlines()) == 40

@@ -34,13 +34,13 @@ from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import folder_trust, project_folder
-from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
+from fugu_cli.ui.tui.screen_protocol import Choice, KeyAnswer, PickedChoice
 from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionProtocol
     from fugu_cli.engine.environment import AskPermission
-    from fugu_cli.extensions.memory import Memory
+    from fugu_cli.extensions.memory import Memory, Scope
     from fugu_cli.session.store import SessionSummary
     from fugu_cli.ui.tui.session_controller import SessionController
 
@@ -452,13 +452,10 @@ async def remember(controller: SessionController, argument: str) -> None:
     """Show a line as it would be kept in the memory, and keep it in the file that the user picks."""
     memory = _memory(controller)
     line = await asyncio.to_thread(memory.line, argument)
-    about = {"repository": "for work in this repository", "user": "for every repository"}
-    choices = [Choice(scope, memory.shown_path(scope), about[scope]) for scope in memory.scopes]
-    picked = await controller.view.dialogs.pick(f"Keep `- {line}` in", choices)
-    if picked is None:
+    scope = await _choose_memory(controller, memory, f"Keep `- {line}` for later sessions?")
+    if scope is None:
         controller.say("the line was not kept")
         return
-    scope = next(scope for scope in memory.scopes if scope == picked[1])
     await asyncio.to_thread(memory.add, line, scope)
     controller.say(f"kept in {memory.shown_path(scope)}", "good", f"- {line}")
     _, notes = await asyncio.to_thread(memory.read)
@@ -468,15 +465,14 @@ async def remember(controller: SessionController, argument: str) -> None:
 async def open_memory(controller: SessionController, argument: str) -> None:
     """Open a memory file in the editor. A trusted repository stays trusted: the user edits it."""
     memory = _memory(controller)
-    choices = [Choice(scope, memory.shown_path(scope)) for scope in memory.scopes]
     if argument and argument not in memory.scopes:
         raise UsageError(f"there is no memory {argument!r}", hint=f"/memory {memory.scopes[0]}")
-    if not argument and len(choices) > 1:
-        picked = await controller.view.dialogs.pick("Open which memory?", choices)
-        if picked is None:
+    scope = next((scope for scope in memory.scopes if scope == argument), memory.scopes[-1])
+    if not argument and len(memory.scopes) > 1:
+        chosen_scope = await _choose_memory(controller, memory, "Open which memory?")
+        if chosen_scope is None:
             return
-        argument = picked[1]
-    scope = next(scope for scope in memory.scopes if argument in ("", scope))
+        scope = chosen_scope
     from fugu_cli.ui.hyperlinks import FilePlace
 
     path = await asyncio.to_thread(memory.writable_path, scope)
@@ -484,6 +480,18 @@ async def open_memory(controller: SessionController, argument: str) -> None:
         await controller.view.dialogs.edit_file(FilePlace(path))
     _, notes = await asyncio.to_thread(memory.read)
     controller.notes.warn(notes)
+
+
+async def _choose_memory(
+    controller: SessionController, memory: Memory, question: str
+) -> Scope | None:
+    """Ask for one of the memory files. Return its scope, None for not now."""
+    labels = {"repository": "for this repository", "user": "for every repository"}
+    scopes = dict(zip("ye", memory.scopes, strict=False))
+    files = [f"{labels[scope]}: {memory.shown_path(scope)}" for scope in memory.scopes]
+    answers = [KeyAnswer(key, labels[scope]) for key, scope in scopes.items()]
+    key = await controller.view.dialogs.choose(question, "; ".join(files), answers)
+    return scopes.get(key)
 
 
 def _memory(controller: SessionController) -> Memory:

@@ -33,8 +33,9 @@ def test_a_typed_line_is_kept_after_a_yes_and_read_with_the_next_request(
     terminal = fugu(*mode)
     terminal.sees("m" if mode else "coordinator: cascade · agents: m")
     terminal.keys(f"# always use tabs {SECRET}\r")
-    terminal.sees("Keep `- always use tabs ", ".agents/MEMORY.md", "for every repository")
-    terminal.keys("1\r" if mode else "\r")
+    terminal.sees("Keep `- always use tabs ", ".agents/MEMORY.md", "e for every repository")
+    time.sleep(0.6)
+    terminal.keys("y\r" if mode else "y")
     terminal.sees("kept in .agents/MEMORY.md")
     kept = (place.repo / ".agents" / "MEMORY.md").read_text()
     assert kept.startswith("- always use tabs") and SECRET not in kept
@@ -43,7 +44,8 @@ def test_a_typed_line_is_kept_after_a_yes_and_read_with_the_next_request(
     assert "- always use tabs" in str(server.asked("m")[0].body)
     terminal.keys("/remember answer in Basque\r")
     terminal.sees("Keep `- answer in Basque`")
-    terminal.keys("2\r" if mode else "\x1b[B\r")
+    time.sleep(0.6)
+    terminal.keys("e\r" if mode else "e")
     own = place.home / "config" / "fugu" / "MEMORY.md"
     terminal.until(lambda _: own.is_file() and own.read_text() == "- answer in Basque\n")
     terminal.keys("\x1b[200~# A heading\x1b[201~")
@@ -84,8 +86,9 @@ def test_memory_opens_in_the_editor_and_a_line_that_cannot_be_written_is_said(
     editor.chmod(0o755)
     terminal = ready(fugu(EDITOR=str(editor), VISUAL=""))
     terminal.keys("/remember always use tabs\r")
-    terminal.sees("Keep `- always use tabs` in")
-    terminal.keys("\r")
+    terminal.sees("Keep `- always use tabs` for later sessions?")
+    time.sleep(0.6)
+    terminal.keys("y")
     terminal.sees("cannot make", "nothing was changed")
     terminal.keys("/memory user\r")
     own = place.home / "config" / "fugu" / "MEMORY.md"
