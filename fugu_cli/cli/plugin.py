@@ -4,7 +4,6 @@ asked to trust it, and nothing of it runs.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from fugu_cli.extensions.plugin_store import (
     KeptPlugin,
     fetch_plugin,
     keep_plugin,
-    load_plugins,
     read_index,
     remove_plugin,
 )
@@ -73,9 +71,7 @@ def list_plugins() -> int:
     if not index:
         print_clean("there are no plugins; `fugu plugin add` adds one (`fugu help plugins`)")
         return 0
-    refusal = loaded.managed.plugin_refusal if loaded.managed is not None else lambda _: ""
-    plugins, notes = load_plugins(loaded.trust_data, os.environ, refusal)
-    used = {plugin.name: plugin for plugin in plugins}
+    used = {plugin.name: plugin for plugin in loaded.plugins}
     for name, kept in index.items():
         version = f" {kept.version}" if kept.version else ""
         commit = f", commit {kept.commit[:12]}" if kept.commit else ""
@@ -86,7 +82,7 @@ def list_plugins() -> int:
                 print_clean(f"  {part}")
             for note in (*plugin.hooks.notes, *plugin.servers.notes):
                 say(note)
-    for note in notes:
+    for note in loaded.plugin_notes:
         say(note)
     return 0
 

@@ -206,6 +206,8 @@ class LoadedConfig:
     """The administrator's limits, by which `config` is narrowed already."""
     plugins: tuple[Plugin, ...] = ()
     """The user's plugins. What they bring stands in `servers`, `hooks` and `library`."""
+    plugin_notes: tuple[str, ...] = ()
+    """A sentence for each plugin that is not used; they stand in `notes`, too."""
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of
     files.
@@ -340,6 +342,7 @@ def load_config(
         ignored_keys=ignored,
         managed=managed,
         plugins=tuple(plugins),
+        plugin_notes=plugin_notes,
     )
 
 

@@ -24,6 +24,8 @@ LARGEST_FILE = 5_000_000
 LARGEST_PLUGIN = 20_000_000
 """Bytes of one file, and of all together."""
 FETCH_SECONDS = 300.0
+LARGEST_FETCH = 200_000_000
+"""Seconds that a fetch may take, and bytes that it may bring: a plugin may lie in a large repository."""
 PROTOCOLS = "https:ssh:file"
 """The transports that git may use."""
 _ADDRESS = re.compile(r"(?:https|ssh|file)://\S+|[\w.-]+@[\w.-]+:\S+")
@@ -228,19 +230,31 @@ def _fetch(address: PluginAddress, folder: Path) -> str:
     reference = address.ref or "HEAD"
     try:
         fetched = _git(
-            folder, "fetch", "-q", *options, "--", address.source, f"{reference}:refs/heads/plugin"
+            folder,
+            *("-c", "fetch.unpackLimit=1"),  # what comes is one file
+            *("fetch", "-q", *options, "--", address.source, f"{reference}:refs/heads/plugin"),
         )
     except TimeoutError as error:
         raise InfrastructureError(
             f"{address.source} did not send {reference} within {FETCH_SECONDS:g} s",
             hint="check the network; a smaller repository may hold the plugin alone",
         ) from error
+    if fetched.code and _largest_file(folder) >= LARGEST_FETCH:
+        raise UsageError(
+            f"{address.source} holds more than {LARGEST_FETCH // 1_000_000} MB",
+            hint="a smaller repository may hold the plugin alone",
+        )
     if fetched.code:
         raise InfrastructureError(
             f"git could not fetch {reference} of {address.source}: {fetched.err}",
             hint="check the address, the name after --ref, and that git may read it without asking",
         )
     return _git(folder, "rev-parse", "refs/heads/plugin^{commit}").out.decode().strip()
+
+
+def _largest_file(folder: Path) -> int:
+    """Return the size of the largest file that git has written in its repository."""
+    return max((path.lstat().st_size for path in folder.rglob("*")), default=0)
 
 
 def _files_of_commit(address: PluginAddress, folder: Path, commit: str) -> list[PluginFile]:
@@ -295,4 +309,11 @@ def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> GitOutput:
         "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
         "LC_ALL": "C",
     }
-    return run_git(folder, *arguments, environment=environment, stdin=stdin, seconds=FETCH_SECONDS)
+    return run_git(
+        folder,
+        *arguments,
+        environment=environment,
+        stdin=stdin,
+        seconds=FETCH_SECONDS,
+        largest_file=LARGEST_FETCH,
+    )

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, StorageError, UsageError
@@ -116,10 +118,13 @@ def run_git(
     cwd: Path | None = None,
     stdin: bytes = b"",
     seconds: float | None = None,
+    largest_file: int | None = None,
     as_the_user: bool = False,
 ) -> GitOutput:
     """Run git to its end, in `root` or in `cwd`. Raises UsageError when git is missing, TimeoutError
     when it has not ended after `seconds`, and StorageError when the folder is gone.
+
+    The system ends it when it writes a file of more than `largest_file` bytes.
     """
     folder = cwd or root
     words, variables = git_command(
@@ -134,6 +139,7 @@ def run_git(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=None if largest_file is None else partial(_limit_files, largest_file),
         )
     except FileNotFoundError as error:
         raise missing(folder) from error
@@ -146,6 +152,10 @@ def run_git(
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     return GitOutput(process.returncode, output, err.decode("utf-8", "replace").strip())
+
+
+def _limit_files(largest: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
 async def start_git(
