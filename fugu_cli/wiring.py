@@ -42,7 +42,6 @@ from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.paths import inside
 from fugu_cli.safety.policy import Judgement, Rules, rule_matching
 from fugu_cli.safety.redaction import LogRedactor, Redactor
-from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
@@ -638,6 +637,8 @@ def snapshot_store(config: Config, root: Path) -> Path:
 
 def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
     """Build the sandbox of a folder's commands. What holds is found out when the first one runs."""
+    from fugu_cli.safety.sandbox.command_limits import GIGABYTE
+
     settings = config.sandbox
     writable, readable = (
         [root / path.expanduser() for path in paths]

@@ -48,12 +48,12 @@ from fugu_cli.local.sources import FetchProgress
 from fugu_cli.local.store import Store
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec
 from fugu_cli.providers import Agent, Pause, Say
-from fugu_cli.providers.local_servers import LocalServer
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.output_stream import OutputStream
 
 if TYPE_CHECKING:
     from fugu_cli.local.small_model import FillIn
+    from fugu_cli.providers.local_servers import LocalServer
 
 
 def list_models() -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -130,6 +129,12 @@ def run_git(
     words, variables = git_command(
         root, *arguments, environment=environment, as_the_user=as_the_user
     )
+    limit_files = None
+    if largest_file is not None:
+        import resource  # Windows has none
+
+        size = (largest_file, largest_file)
+        limit_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, size)
     try:
         process = subprocess.Popen(
             words,
@@ -139,7 +144,7 @@ def run_git(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=None if largest_file is None else partial(_limit_files, largest_file),
+            preexec_fn=limit_files,
         )
     except FileNotFoundError as error:
         raise missing(folder) from error
@@ -152,10 +157,6 @@ def run_git(
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     return GitOutput(process.returncode, output, err.decode("utf-8", "replace").strip())
-
-
-def _limit_files(largest: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
 async def start_git(

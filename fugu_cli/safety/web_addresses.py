@@ -26,6 +26,17 @@ class WebAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if PORTS[self.scheme] == self.port else f"{host}:{self.port}"
 
+    def is_covered_by(self, pattern: str) -> bool:
+        """Return whether a pattern such as `*.python.org` or `localhost:8000` covers the server."""
+        with contextlib.suppress(UnicodeError):
+            pattern = pattern if pattern.isascii() else pattern.encode("idna").decode("ascii")
+        pattern = (
+            pattern.lower().removesuffix(".").replace("[", "[[]")
+        )  # of an IPv6 address, no set
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        forms = (self.host, host, f"{host}:{self.port}")
+        return any(fnmatchcase(form, pattern) for form in forms)
+
 
 def web_address(url: str) -> WebAddress | str:
     """Return the server that `url` leads to, or what is wrong with it, for an agent."""
@@ -44,13 +55,3 @@ def web_address(url: str) -> WebAddress | str:
     if not host or "%" in host or "*" in host:
         return "it names no host"
     return WebAddress(parts.scheme, host.lower(), PORTS[parts.scheme] if port is None else port)
-
-
-def host_matches(pattern: str, address: WebAddress) -> bool:
-    """Return whether a pattern such as `*.python.org` or `localhost:8000` covers the server."""
-    with contextlib.suppress(UnicodeError):
-        pattern = pattern if pattern.isascii() else pattern.encode("idna").decode("ascii")
-    pattern = pattern.lower().removesuffix(".").replace("[", "[[]")  # of an IPv6 address, no set
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    forms = (address.host, host, f"{host}:{address.port}")
-    return any(fnmatchcase(form, pattern) for form in forms)

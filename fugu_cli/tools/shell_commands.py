@@ -22,24 +22,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.errors import StorageError
-from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.git_process import LOCAL_VARIABLES
 from fugu_cli.safety.paths import GIT_MARKS
-from fugu_cli.safety.process_cleanup import StandardStreams, start_process
 from fugu_cli.safety.programs import find_program
-from fugu_cli.safety.sandbox.command_limits import (
-    CommandLimits,
-    default_limits,
-    exceeded_text,
-)
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session.events import JobEnded
 from fugu_cli.session.open_work import describe_end
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import Say, plain_text
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.sandbox.command_limits import CommandLimits
 
 KEPT = 400_000
 """Characters kept of each end of the output."""
@@ -218,6 +214,10 @@ async def start_command(
     Raises OSError if it cannot be started, UsageError if a requested sandbox does not hold. If
     cancelled while it ends the command, it first ends all processes.
     """
+    # not in runs without a command
+    from fugu_cli.safety.process_cleanup import StandardStreams, start_process
+    from fugu_cli.safety.sandbox.command_limits import default_limits, exceeded_text
+
     call_id = uuid.uuid4().hex
     launch = None
     if context.box is not None:
@@ -364,6 +364,8 @@ class _Pipe:
 def _environment(
     call_id: str, folder: Path, context: CommandContext, launch: Launch | None
 ) -> dict[str, str]:
+    from fugu_cli.safety.process_cleanup import CALL_VARIABLE
+
     inherited = {name: value for name, value in os.environ.items() if name not in DROPPED}
     sandboxed = launch.variables() if launch is not None else {}
     variables = {
@@ -372,7 +374,7 @@ def _environment(
         **_no_bare_repository(folder),
         **sandboxed,
         **context.variables,
-        process_cleanup.CALL_VARIABLE: call_id,
+        CALL_VARIABLE: call_id,
     }
     return {name: value for name, value in variables.items() if value is not None}
 

@@ -39,7 +39,6 @@ from fugu_cli.safety.policy.rule_matching import (
 )
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
-from fugu_cli.safety.web_addresses import web_address
 from fugu_cli.session.call_arguments import (
     MalformedArguments,
     arguments_of,
@@ -466,7 +465,11 @@ def _subject_case(tool: ToolFacts, subject: str, rules: Rules) -> PolicyCase:
     fetches from, or by the skill or subagent it names.
     """
     target, way_out = tool.name, tool.name
-    address = web_address(subject) if tool.rules_by == "host" else None
+    address = None
+    if tool.rules_by == "host":
+        from fugu_cli.safety.web_addresses import web_address  # not in runs that fetch nothing
+
+        address = web_address(subject)
     if isinstance(address, str):
         return PolicyCase(tool.name, CallClass.READ, f"nothing will be fetched: {address}")
     if address is not None:

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli.safety.paths import inside, real_path
-from fugu_cli.safety.web_addresses import WebAddress, host_matches
 from fugu_cli.session.tool_facts import MCP, WEB_FETCH, facts_of, tool_names
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.web_addresses import WebAddress
 
 EVERYTHING = frozenset({"", "*", "**"})
 
@@ -233,7 +236,7 @@ def matches_address(pattern: str, address: WebAddress) -> bool:
     name, argument = split_pattern(pattern)
     if not covers_tool(name, WEB_FETCH.name):
         return False
-    return argument in EVERYTHING or host_matches(argument, address)
+    return argument in EVERYTHING or address.is_covered_by(argument)
 
 
 def any_names(rules: Iterable[str], tool: str) -> bool:
@@ -250,6 +253,6 @@ def any_names_host(rules: Iterable[str], address: WebAddress) -> bool:
     for rule in rules:
         name, pattern = split_pattern(rule)
         is_exact = bool(pattern) and not {"*", "?"} & set(pattern)
-        if name == WEB_FETCH.name and is_exact and host_matches(pattern, address):
+        if name == WEB_FETCH.name and is_exact and address.is_covered_by(pattern):
             return True
     return False
