@@ -127,9 +127,9 @@ def in_runs(place: Place, server: Loopback) -> list[Pair]:
     return pairs
 
 
-def in_serve(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two requests to one `fugu serve`, which its whole loop answers."""
-    return _in_serve(place, server, list(KINDS), tools=False)
+def in_serve(place: Place, server: Loopback, kinds: Sequence[str] = WAYS) -> list[Pair]:
+    """Each pair of kinds as two requests to one `fugu serve`, which its whole loop answers."""
+    return _in_serve(place, server, kinds, tools=False)
 
 
 def in_serve_with_tools(place: Place, server: Loopback, kinds: Sequence[str] = WAYS) -> list[Pair]:

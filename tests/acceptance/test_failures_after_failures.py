@@ -1,5 +1,5 @@
-"""Failures after failures make few calls: every kind after every other in runs and served requests,
-one kind of each way of failing in an editor and the interface.
+"""Failures after failures make few calls: every kind after every other in runs, one kind of each way
+of failing in served requests, an editor and the interface.
 """
 
 from collections.abc import Callable
@@ -38,15 +38,13 @@ def check_refused(pairs: list[Pair]) -> None:
     } == {1}
 
 
-@pytest.mark.parametrize(
-    ("drive", "kinds"), [(failing.in_serve, [*KINDS]), (failing.in_serve_with_tools, [*WAYS])]
-)
+@pytest.mark.parametrize("drive", [failing.in_serve, failing.in_serve_with_tools])
 def test_in_serve(
-    place: Place, server: Loopback, drive: Callable[[Place, Loopback], list[Pair]], kinds: list[str]
+    place: Place, server: Loopback, drive: Callable[[Place, Loopback], list[Pair]]
 ) -> None:
     failing.hasty(place)
     pairs = drive(place, server)
-    check(pairs, kinds)
+    check(pairs, [*WAYS])
     check_refused(pairs)
     assert all(pair.end.startswith("503, after ") for pair in pairs if pair.first in REFUSED)
 

@@ -29,7 +29,7 @@ SURFACES: dict[str, tuple[str, Callable[[Place, Loopback], list[Pair]]]] = {
     "fugu serve": (
         "Two requests to one endpoint with one agent, without tools; calls of the second, and its "
         "status.",
-        failing.in_serve,
+        partial(failing.in_serve, kinds=[*KINDS]),
     ),
     "fugu serve, with tools": (
         "The same with a tool of the client's.",
