@@ -8,12 +8,15 @@ import importlib.util
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.acceptance import forked
 
 settings.register_profile(
     "patient", deadline=None
@@ -22,6 +25,7 @@ settings.load_profile("patient")
 os.fsync = lambda number: (
     None
 )  # what a test writes need not outlive a loss of power: six milliseconds a line of a log
+subprocess.Popen = forked.Popen  # type: ignore[misc]  # fugu is forked, other programs are not
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "passive"
 )  # torch's threads must not spin while other tests run
@@ -99,6 +103,7 @@ WITH_PROGRAMS = (
     "unit/tools/test_bash.py",
     "unit/tools/test_jobs.py",
     "unit/tools/test_run_tests.py",
+    "unit/tools/test_web_search.py",
     "unit/training/tasks",
     "unit/ui/tui",
 )

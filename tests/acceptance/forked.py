@@ -1,15 +1,17 @@
 """fugu in a process forked from one that has imported it: most of what a command costs is
 importing.
 
-The process has its own environment, folder and streams, and runs `python -m fugu_cli` to its end.
-What is read while Python or a library starts is not read again, so tests of starting start anew.
-`PYTEST_FUGU_EXEC=1` does so for all.
+The process has its own environment, folder and streams, runs `python -m fugu_cli` to its end, and
+is a child of the process that asked for it. What is read while Python or a library starts is not
+read again, so tests of starting start anew. `PYTEST_FUGU_EXEC=1` does so for all.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -20,24 +22,121 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-PRELOADED = (
-    "fugu_cli.cli.app",
-    "fugu_cli.cli.run_session",
-    "fugu_cli.extension_wiring",
-    "fugu_cli.wiring",
+FUGU = (sys.executable, "-m", "fugu_cli")
+"""The command that `Popen` answers with a fork."""
+PACKAGES = (
+    "acp",
+    "app",
+    "cli",
+    "config",
+    "coordinators",
+    "engine",
+    "extensions",
+    "local",
+    "providers",
+    "safety",
+    "server",
+    "session",
+    "snapshots",
+    "system",
+    "testing",
+    "tools",
+    "ui",
+    "wires",
 )
-FOLDERS = ("engine", "providers", "tools")
-"""Modules and folders of modules that nearly every command needs."""
-READ_AT_START = ("COLUMNS", "FORCE_COLOR", "GITHUB_", "LANG", "LC_", "NO_COLOR", "PYTHON", "TERM")
+LOADED_LATER = (
+    "anyio._backends._asyncio",
+    "bs4",
+    "genai_prices.data_snapshot",
+    "httpcore",
+    "mcp.client.auth",
+    "mcp.client.sse",
+    "mcp.client.streamable_http",
+    "mcp.server.lowlevel",
+    "platformdirs.unix",
+    "prompt_toolkit.shortcuts",
+    "pygls.lsp.client",
+    "pypdf",
+    "rich._unicode_data.unicode17-0-0",
+    "rich.markdown",
+    "rich.syntax",
+    "textual.drivers.linux_driver",
+    "textual.drivers.linux_inline_driver",
+    "tomlkit",
+    "yaml",
+)
+"""Modules of libraries that are imported when they are used."""
+READ_AT_START = (
+    "COLUMNS",
+    "ESCDELAY",
+    "FORCE_COLOR",
+    "GITHUB_",
+    "LANG",
+    "LC_",
+    "NO_COLOR",
+    "PYTHON",
+    "TERMINAL_WIDTH",
+    "TERM_PROGRAM",
+    "TEXTUAL",
+)
 """Variables with these beginnings are read while Python or a library starts."""
+SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that Python ignores where nobody says otherwise."""
 LARGEST = 100_000
 """Characters of a command line and its environment."""
 ROOT = Path(__file__).parents[2]
+_SET_SUBREAPER = 36
+"""prctl's PR_SET_CHILD_SUBREAPER."""
+
+
+class Popen(subprocess.Popen[Any]):
+    """`subprocess.Popen`, which forks for FUGU. `terminal`: standard input becomes the terminal
+    that controls the new session.
+    """
+
+    def __init__(self, args: Any, *, terminal: bool = False, **options: Any) -> None:
+        environ = dict(os.environ if options.get("env") is None else options["env"])
+        self._request: dict[str, Any] | None = None
+        is_fugu = isinstance(args, list | tuple) and tuple(args[:3]) == FUGU
+        own = options.get("preexec_fn") or options.get("pass_fds")
+        if is_fugu and not own and _can_fork(args, environ):
+            self._request = {
+                "words": [os.fsdecode(word) for word in args[3:]],
+                "folder": os.fsdecode(options.get("cwd") or Path.cwd()),
+                "environ": environ,
+                "new_session": terminal or options.get("start_new_session", False),
+                "terminal": terminal,
+            }
+        elif terminal:
+            options |= {"start_new_session": True, "preexec_fn": _take_terminal}
+        super().__init__(args, **options)
+
+    def _execute_child(self, *arguments: Any) -> None:
+        """Take the server's new process for the child, where it can run the command."""
+        if self._request is None:
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
+        pipes = arguments[10:16]
+        stdin, _, _, stdout, _, stderr = pipes
+        streams = [
+            0 if stdin < 0 else stdin,
+            1 if stdout < 0 else stdout,
+            2 if stderr < 0 else stderr,
+        ]
+        server = _server()
+        with _adopting_orphans():
+            socket.send_fds(server, [json.dumps(self._request).encode()], streams)
+            self.pid = int(server.recv(20))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def run(
@@ -48,67 +147,60 @@ def run(
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[bytes]:
     """`fugu WORDS` to its end, its standard streams pipes. Raises subprocess.TimeoutExpired."""
-    given = json.dumps([[os.fsdecode(word) for word in words], str(folder), environ])
+    pipe = subprocess.PIPE
+    command = [*FUGU, *words]
+    with Popen(command, cwd=folder, env=environ, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, err = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _can_fork(command: Sequence[str | bytes], environ: dict[str, str]) -> bool:
+    """Return whether a process of the server can run the command: nothing asks for what only a new
+    interpreter does.
+    """
+    if sys.platform != "linux" or "PYTEST_FUGU_EXEC" in os.environ:
+        return False
     base = _environ()
-    special = any(
+    if _own_start(environ) is not None:
+        environ = {**environ, "PYTHONPATH": base["PYTHONPATH"]}
+    if "PYTHONWARNINGS" not in environ:
+        environ = {**environ, "PYTHONWARNINGS": base["PYTHONWARNINGS"]}
+    size = sum(map(len, command)) + sum(map(len, environ.values()))
+    return size < LARGEST // 2 and not any(
         environ.get(name) != base.get(name)
         for name in {*environ, *base}
         if name.startswith(READ_AT_START)
     )
-    if (
-        special
-        or len(given) > LARGEST
-        or "PYTEST_FUGU_EXEC" in os.environ
-        or sys.platform != "linux"
-    ):
-        return subprocess.run(
-            [sys.executable, "-m", "fugu_cli", *words],
-            cwd=folder, env=environ, input=stdin, capture_output=True, timeout=timeout, check=False,
-        )  # fmt: skip
-    pipes = [os.pipe() for _ in range(4)]
-    (
-        (stdin_read, stdin_write),
-        (out_read, out_write),
-        (err_read, err_write),
-        (code_read, code_write),
-    ) = pipes
-    theirs = [stdin_read, out_write, err_write, code_write]
-    socket.send_fds(_server(), [given.encode()], theirs)
-    for number in theirs:
-        os.close(number)
-    errors: list[bytes] = []
-    threads = [
-        threading.Thread(target=_write, args=(stdin_write, stdin)),
-        threading.Thread(target=lambda: errors.append(_read(err_read))),
-    ]
-    for thread in threads:
-        thread.start()
-    pid = int(os.read(code_read, 20))
-    watch = threading.Timer(timeout, _kill, [pid])
-    watch.start()
-    out = _read(out_read)
-    for thread in threads:
-        thread.join()
-    code = int(_read(code_read))
-    if not watch.is_alive():
-        raise subprocess.TimeoutExpired(["fugu", *words], timeout, out, errors[0])
-    watch.cancel()
-    return subprocess.CompletedProcess(["fugu", *words], code, out, errors[0])
 
 
-def _write(number: int, text: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), os.fdopen(number, "wb") as file:
-        file.write(text)
+def _own_start(environ: dict[str, str]) -> Path | None:
+    """Return the `sitecustomize.py` that stands alone in a folder of PYTHONPATH before fugu's."""
+    folder, _, rest = environ.get("PYTHONPATH", "").partition(os.pathsep)
+    if rest == str(ROOT) and [path.name for path in Path(folder).iterdir()] == ["sitecustomize.py"]:
+        return Path(folder, "sitecustomize.py")
+    return None
 
 
-def _read(number: int) -> bytes:
-    with os.fdopen(number, "rb") as file:
-        return file.read()
+@contextlib.contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    """Meanwhile a process whose parent ends becomes a child of this one."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_SET_SUBREAPER, 0, 0, 0, 0)
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _take_terminal() -> None:
+    """Make standard input the terminal of this session. A run of the tests in the background
+    ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _environ() -> dict[str, str]:
@@ -142,47 +234,104 @@ def _server() -> socket.socket:
     return ours
 
 
-def _serve(asked: socket.socket) -> None:
+def _serve(requests: socket.socket) -> None:
     """Returns in a process of its own for each command line, as that command's process."""
-    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as fugu_cli/__main__.py
-    for name in PRELOADED:
-        importlib.import_module(name)
-    for folder in FOLDERS:
-        package = importlib.import_module(f"fugu_cli.{folder}")
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+    _prepare()
     os.fsync = lambda number: None  # as tests/conftest.py
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        given, streams, _, _ = socket.recv_fds(asked, 2 * LARGEST, 4)
-        if not given:
+        message, streams, _, _ = socket.recv_fds(requests, 2 * LARGEST, 3)
+        if not message:
             os._exit(0)
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            asked.close()
+        pid_read, pid_write = os.pipe()
+        between = os.fork()
+        if between == 0:
+            if pid := os.fork():
+                os.write(pid_write, str(pid).encode())
+                os._exit(0)
             break
-        for number in streams:
+        os.waitpid(between, 0)  # from now on its child is the child of whoever asked
+        requests.send(os.read(pid_read, 20))
+        for number in (*streams, pid_read, pid_write):
             os.close(number)
-    *standard, code = streams
-    if pid := os.fork():
-        os.write(code, f"{pid:<20}".encode())
-        for number in standard:
-            os.close(number)
-        os.write(code, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
-        os._exit(0)
-    os.close(code)
-    for number, stream in enumerate(standard):
+    requests.close()
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
-        os.close(stream)
-    words, folder, environ = json.loads(given)
-    os.chdir(folder)
+    for number in (*streams, pid_read, pid_write):
+        os.close(number)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    request = json.loads(message)
+    if request["new_session"]:
+        os.setsid()
+    if request["terminal"]:
+        _take_terminal()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(environ)
-    sys.argv[1:] = words
+    os.environ.update(request["environ"])
+    sys.argv[1:] = request["words"]
+    if "PYTHONWARNINGS" not in os.environ:
+        warnings.resetwarnings()
+        for category in SILENT:
+            warnings.simplefilter("ignore", category)
+    start = _own_start(request["environ"])
+    if start is not None:
+        runpy.run_path(str(start))
+
+
+def _prepare() -> None:
+    """Import what commands import, build the models that pydantic builds when they are used, and try
+    out the sandbox.
+    """
+    from pydantic import BaseModel
+
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as fugu_cli/__main__.py
+    for name in PACKAGES:
+        package = importlib.import_module(f"fugu_cli.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # of what is an extra
+                    importlib.import_module(module.name)
+    for name in LOADED_LATER:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    models = [BaseModel]
+    while models:
+        model = models.pop()
+        models += model.__subclasses__()
+        if not model.__pydantic_complete__ and model.__module__.startswith("fugu_cli"):
+            model.model_rebuild(raise_errors=False)
+    from fugu_cli.safety import paths
+    from fugu_cli.safety.sandbox import mechanisms
+
+    mechanisms.find_mechanism("auto", paths.search_path_outside(ROOT / "no repository"))
+
+
+def _run() -> None:
+    """Run the command, then end at once: taking the interpreter apart costs as much as many
+    commands do.
+    """
+    code: object = 0
+    try:
+        runpy.run_module("fugu_cli", run_name="__main__", alter_sys=True)
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException as error:  # noqa: BLE001 - any bug ends here
+        from fugu_cli.__main__ import _crashed
+
+        # the hook that fugu sets; typer, imported earlier here, would pass it over
+        _crashed(type(error), error, error.__traceback__)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module("fugu_cli", run_name="__main__", alter_sys=True)
+    _run()

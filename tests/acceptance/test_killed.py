@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,30 +21,30 @@ import pytest
 
 from fugu_cli.session import store
 from fugu_cli.session.events import Asked
+from tests.acceptance import forked
 from tests.acceptance.driving import Place
 from tests.acceptance.test_jobs import script, step
 from tests.acceptance.test_undo import DONE, bash, files
 
 MOMENTS = int(os.environ.get("FUGU_KILLS", "6"))
 COUNTING = """
-import os, signal, sys
-last, seen, lock = int(sys.argv.pop(1)), 0, False
+import atexit, os, signal, sys
+last = os.environ.pop("KILLED_AT", "")
+seen = 0
 def count(name, arguments):
     global seen
     outside = name == "open" or name.partition(".")[0] in ("os", "fcntl", "shutil", "subprocess", "tempfile")
     if not outside or (not seen and not (name == "open" and os.sep + "sessions" + os.sep in str(arguments[0]))):
         return
     seen += 1
-    if seen == last:
+    if seen == int(last):
         os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-from fugu_cli.__main__ import called
-code = called(sys.argv[1:])
-print(f"\\n{seen}")
-sys.exit(code)
+if last:
+    sys.addaudithook(count)
+    atexit.register(lambda: print(f"\\n{seen}"))
 """
-"""Ends itself before the thing of this number, counted from when the session's file is opened; else
-says how many.
+"""Ends the process before the thing of the number KILLED_AT, counted from when the session's file is
+opened; else it says how many there were. A command that fugu starts has no KILLED_AT.
 """
 REQUEST = (
     step(("write", {"path": "new/file.txt", "content": "a\n"}), ("read", {"path": "calc.txt"})),
@@ -74,10 +73,14 @@ def furnished(folder: Path) -> Place:
 def killed(place: Place, moment: int, *command: str) -> subprocess.CompletedProcess[str]:
     """The command, by default the request, ended at this moment; 0: at its own end."""
     command = command or ("run", *script(place, *REQUEST), "make it")
+    start = place.folder / "counting" / "sitecustomize.py"
+    start.parent.mkdir(exist_ok=True)
+    start.write_text(COUNTING)
+    path = os.pathsep.join([str(start.parent), str(forked.ROOT)])
     return subprocess.run(
-        [sys.executable, "-c", COUNTING, str(moment), *command],
-        cwd=place.repo, env=place.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        check=False,
+        [*forked.FUGU, *command],
+        cwd=place.repo, env=place.environ() | {"PYTHONPATH": path, "KILLED_AT": str(moment)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 

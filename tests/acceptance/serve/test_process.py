@@ -52,8 +52,7 @@ def process(
     """
 
     def limited() -> None:
-        if files:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     settings = (
         'coordinator = "cascade"\n' + entry(server, "one", "cheap") + entry(server, "two", "strong")
@@ -63,10 +62,15 @@ def process(
     environ = {
         **os.environ,
         "LOOPBACK_KEY": loopback.KEY,
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": str(forked.ROOT),
+        "PYTHONWARNINGS": "error",
     }
     with subprocess.Popen(
-        command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=limited
+        command,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited if files else None,
     ) as made:
         try:
             assert made.stderr is not None

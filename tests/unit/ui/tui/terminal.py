@@ -21,6 +21,8 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from tests.acceptance import forked
+
 _SEQUENCE = re.compile(
     rb"\x1b\[(?P<private>[<=>?]?)(?P<numbers>[\d;:]*)(?P<between>[ -/]*)(?P<final>[@-~])"
     rb"|\x1b(?P<string>[\]PX^_])(?P<text>.*?)(?:\x07|\x1b\\)"
@@ -162,18 +164,14 @@ class Terminal:
         self.screen = Screen(*size)
         self.raw = bytearray()
         self.code: int | None = None
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            )  # a run of the tests in the background ignores it
-            os.chdir(folder)
-            os.execve(
-                command[0],
-                list(command),
-                {**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-            )
+        self._fd, theirs = pty.openpty()
         self._size(size)
+        self._process = forked.Popen(
+            command, terminal=True, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
+            env={**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+        )  # fmt: skip
+        self.pid = self._process.pid
+        os.close(theirs)
 
     def resize(self, size: tuple[int, int]) -> None:
         """Another size; the program is told."""
@@ -263,4 +261,4 @@ class Terminal:
 
     def _wait(self) -> None:
         if self.code is None:
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self.code = self._process.wait()

@@ -90,11 +90,11 @@ def test_memory_opens_in_the_editor_and_a_line_that_cannot_be_written_is_said(
     time.sleep(0.6)
     terminal.keys("y")
     terminal.sees("cannot make", "nothing was changed")
+    terminal.keys("/remember\r\r")
+    terminal.sees("/remember needs an argument")
     terminal.keys("/memory user\r")
     own = place.home / "config" / "fugu" / "MEMORY.md"
     terminal.until(lambda _: own.is_file() and own.read_text() == "- edited\n")
-    terminal.keys("/remember\r\r")
-    terminal.sees("/remember needs an argument")
 
 
 def configured(place: Place, text: str) -> None:
