@@ -120,8 +120,8 @@ def covered(call: Call, judgement: Judgement) -> str:
 def approval_options(
     call: Call, judgement: Judgement, pending: Pending = ALONE
 ) -> tuple[ApprovalOption, ...]:
-    """Return the possible answers. A call that needs a yes every time offers no lasting answer, and
-    is left out of an answer to several calls.
+    """Return the possible answers. A call that has to be asked about every time has no lasting
+    answer, and no answer for several calls.
     """
     from fugu_cli.session.tool_facts import ASK_USER
 

@@ -146,17 +146,11 @@ class Session:
             prompt = await servers.prompt(text)
             text, typed, media = prompt.text, typed or text, (*media, *prompt.media)
         names = servers.names if servers is not None else ()
-        attachments = await asyncio.to_thread(
-            mentions.mentioned, self.environment.workspace.root, text, names
-        )
-        for name in await asyncio.to_thread(
-            mentions.missing, self.environment.workspace.root, text
-        ):
-            self.log.tell(
-                Waiting(
-                    why=f"@{name}: there is no such file; agents get the name alone", notice=True
-                )
-            )
+        root = self.environment.workspace.root
+        attachments = await asyncio.to_thread(mentions.mentioned, root, text, names)
+        for name in await asyncio.to_thread(mentions.missing, root, text):
+            note = f"@{name}: there is no such file; agents get the name alone"
+            self.log.tell(Waiting(why=note, notice=True))
         if servers is not None:
             await servers.ready_for(attachments)
         request = Asked(
@@ -231,16 +225,15 @@ class Session:
         return request.asked is not None and request.finished is None
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences about missing parts."""
-        sentences = (
-            []
-            if self.environment.workspace.box is None
-            else list(self.environment.workspace.box.notes())
-        )
-        sentences += self.servers.notes if self.servers is not None else ()
-        sentences += (
-            self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
-        )
+        """Return sentences about what is missing, does not work or is ignored in this session."""
+        sandbox, hooks = self.environment.workspace.box, self.environment.hooks
+        sentences: list[str] = []
+        if sandbox is not None:
+            sentences += sandbox.notes()
+        if self.servers is not None:
+            sentences += self.servers.notes
+        if hooks is not None:
+            sentences += hooks.runner.notes
         sentences += self.library.notes
         if self.library.agents:
             from fugu_cli.extensions.subagents import unknown_models
@@ -366,31 +359,21 @@ class Session:
         if not any(turn.replies for request in state.shown_requests for turn in request.every_turn):
             raise UsageError("there is nothing to shorten yet", hint="ask something first")
         hooks = self.environment.hooks
-        if hooks is not None and (
-            why := await hooks.compacting("manual", self.environment.workspace)
-        ):
-            raise UsageError(f"a hook refused to sum up: {why}", hint="nothing was changed")
+        if hooks is not None:
+            refusal = await hooks.compacting("manual", self.environment.workspace)
+            if refusal:
+                raise UsageError(f"a hook refused to sum up: {refusal}", hint="nothing was changed")
         excluded = self.excluded.union(self.config.opt_out)
-        names = [
-            self.pinned,
-            *(turn.assigned.agent for turn in reversed(state.request.turns)),
-            *self.team.members,
-        ]
-        chosen = [
-            name
-            for name in dict.fromkeys(names)
-            if name in self.team.agents and name not in excluded
-        ]
-        scribes = [
-            compaction.Summarizer(
-                self.team.members[name],
-                self.team.agents[name],
-                harness.conversation(state, self.team.members[name], self.environment),
-            )
-            for name in chosen
-            if name
-        ]
-        await compaction.compact(self.log, scribes[:2], len(state.events) - 1)
+        newest_agents = [turn.assigned.agent for turn in reversed(state.request.turns)]
+        names = dict.fromkeys([self.pinned, *newest_agents, *self.team.members])
+        summarizers = []
+        for name in names:
+            if name is None or name not in self.team.agents or name in excluded:
+                continue
+            member = self.team.members[name]
+            conversation = harness.conversation(state, member, self.environment)
+            summarizers.append(compaction.Summarizer(member, self.team.agents[name], conversation))
+        await compaction.compact(self.log, summarizers[:2], len(state.events) - 1)
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
@@ -466,7 +449,7 @@ def _mentioned_media(environment: Environment, text: str) -> tuple[Media, ...]:
 
 
 async def _record(session: Session, request: Asked) -> None:
-    """Write a request down, with what the configuration says of it."""
+    """Record a request, with what the configuration and the folder add to it."""
     workspace, tests = session.environment.workspace, session.config.tests
     command = _test_command(session)
     is_planning = session.environment.rules.mode == "plan" and not session.only_reads
@@ -475,7 +458,10 @@ async def _record(session: Session, request: Asked) -> None:
             "the tests are to pass, and no test command can be run here",
             hint="name one with --test-command, or allow run_tests",
         )
-    suite = (command,) if tests.until_pass and command is not None else ()
+    until: tuple[str, ...] = ()
+    if not is_planning:
+        suite = (command,) if tests.until_pass and command is not None else ()
+        until = tuple(dict.fromkeys((*suite, *tests.until)))
     await recover(session.log, workspace)
     from fugu_cli.engine.session_rules import session_rules  # not before it is open
 
@@ -494,7 +480,7 @@ async def _record(session: Session, request: Asked) -> None:
         **await _draw_maps(session, request.text),
         "snapshot": snapshot,
         "test_command": command,
-        "until": () if is_planning else tuple(dict.fromkeys((*suite, *tests.until))),
+        "until": until,
         "tier": session.tier,
         "effort": session.effort,
         "answer_schema": session.answer_schema,

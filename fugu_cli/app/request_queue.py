@@ -468,10 +468,11 @@ class RequestQueue:
         self.interrupt(steering=True)
 
     def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
-        """Answer a question with one of its options. `feedback`: the user's own words. Return a
-        sentence about what is remembered, "" for nothing. Raises UsageError where it was answered
-        before or has no such option, and where no rule can allow the call for good: then it is
-        allowed in this session.
+        """Answer a question with one of its options. `feedback` is text of the user's. Return a
+        sentence about what is remembered, "" if nothing is.
+
+        Raises UsageError if the question was answered before or has no such option, and if no rule
+        can allow the call for good; the call is then allowed in this session.
         """
         if self.session is None or question.answer.done():
             raise UsageError(

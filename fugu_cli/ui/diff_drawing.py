@@ -102,7 +102,7 @@ KINDS: dict[str, Kind] = {"+": "new", "-": "old", " ": "same", "": "same"}
 
 
 def patch_rows(patch: str) -> Iterator[PatchRow]:
-    """Yield the rows of a unified diff. Lines of a patch without numbers stay as they are."""
+    """Yield the rows of a unified diff. Lines of a patch without line numbers are kept as they are."""
     old = new = left_old = left_new = 0
     path = named_path = ""
     first = True

@@ -46,8 +46,8 @@ def approval_lines(
     palette: Palette,
     hint: str = "",
 ) -> list[StyledLine]:
-    """Draw the question: the tool, policy's reason, and what it would touch
-    (`approval_target_lines`).
+    """Draw a question about a call: the tool, the reason why policy asks, and `target`, the lines
+    that show what the call would touch (`approval_target_lines`).
     """
     from fugu_cli.app.approval_options import ACCEPT_PLAN, question_heading
     from fugu_cli.session.tool_facts import ASK_USER
@@ -60,15 +60,12 @@ def approval_lines(
         ]
     if call.tool == ASK_USER.name:
         return [styled_line([*head, (hint, palette.dim)], width), *target]
-    whose = (
-        f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}"
-        if judgement.subtask
-        else ""
-    )
-    why = wrap_lines(
-        f"needs approval{whose}: {escape_for_approval(judgement.reason)}", width, palette.dim
-    )
-    return [styled_line([*head, (hint, palette.dim)], width), *why, *target]
+    why = "needs approval"
+    if judgement.subtask:
+        why += f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}"
+    why += f": {escape_for_approval(judgement.reason)}"
+    lines = [styled_line([*head, (hint, palette.dim)], width)]
+    return [*lines, *wrap_lines(why, width, palette.dim), *target]
 
 
 def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:

@@ -27,8 +27,8 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.session import costs
-from fugu_cli.session.events import Permitted, Recorded, ToolRan
-from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.events import Event, Permitted, Recorded, ToolRan
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.state import SessionState
@@ -233,8 +233,8 @@ class RunReport:
 
 async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
     """Print the blocks of the conversation from line `since` of the log on, each once it is final,
-    and what is being waited for, until the log is closed."""
-    from fugu_cli.app.patches import finished_edit_patch
+    and show what fugu waits for, until the log is closed.
+    """
     from fugu_cli.ui.session_totals import FoldedSession
 
     folded, printed = FoldedSession(), 0
@@ -242,68 +242,78 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
         async for item in log.follow():
             if isinstance(item, Recorded):
                 folded.add_item(item, item.at, log.state)
-                fresh = item.seq >= since
-                ran = item.event
-                if fresh and isinstance(ran, ToolRan) and ran.changes and log.mask is not None:
-                    opened = log.state.opened
-                    root = Path(opened.repo if opened is not None else ".")
-                    patch = await asyncio.to_thread(finished_edit_patch, ran.call, root)
-                    folded.transcript.patched(ran, log.mask.text(patch))
-                printed = (
-                    _print_blocks(folded, printed, screen)
-                    if fresh
-                    else folded.transcript.placed.settled
-                )
-                if (
-                    fresh
-                    and isinstance(item.event, Permitted)
-                    and item.event.call.tool == RUN_TESTS
-                ):
-                    screen.show(Text(f"  {folded.activity.doing}", "dim"))
-            else:
-                folded.activity.add_item(item, time.time())
-                folded.totals.add_item(item)
-            # tens, so that the line is not drawn again for every token
-            written = folded.totals.writing // 10 * 10
-            doing = folded.activity.doing + (
-                f", {written} tokens" if written and isinstance(item, TextStreamed) else ""
-            )
-            printing = first_line(item.text) if isinstance(item, OutputStreamed) else ""
-            screen.wait(
-                printing or doing, item.seconds if isinstance(item, Waiting | Retried) else 0.0
-            )
-            if isinstance(item, Recorded) or (isinstance(item, Retried) and item.unreachable):
-                continue  # of a host that cannot be reached the turn's end tells
-            if text := event_text.pause_text(item):
+                if item.seq < since:
+                    printed = folded.transcript.placed.settled
+                else:
+                    await _add_patch(folded, item.event, log)
+                    printed = _print_blocks(folded, printed, screen)
+                    if isinstance(item.event, Permitted) and item.event.call.tool == RUN_TESTS:
+                        screen.show(Text(f"  {folded.activity.doing}", "dim"))
+                _show_activity(folded, item, screen)
+                continue
+            folded.activity.add_item(item, time.time())
+            folded.totals.add_item(item)
+            _show_activity(folded, item, screen)
+            # the end of the turn names the hosts that could not be reached
+            names_host = isinstance(item, Retried) and item.unreachable
+            if not names_host and (text := event_text.pause_text(item)):
                 screen.show(Text(f"  {text}", "yellow"))
     folded.transcript.placed.retractable = None
     folded.transcript.placed.holds_checks = False
     _print_blocks(folded, printed, screen)
 
 
-def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int:
-    """Print the blocks from place `at` on, up to the first that is not final; of a reply only the
-    beginning, for the answer is printed whole at the end. Returns that one's place."""
+async def _add_patch(folded: FoldedSession, event: Event, log: Log) -> None:
+    """Add the diff of a call's changes to its block."""
+    from fugu_cli.app.patches import finished_edit_patch
+
+    if not isinstance(event, ToolRan) or not event.changes or log.mask is None:
+        return
+    opened = log.state.opened
+    root = Path(opened.repo if opened is not None else ".")
+    patch = await asyncio.to_thread(finished_edit_patch, event.call, root)
+    folded.transcript.patched(event, log.mask.text(patch))
+
+
+def _show_activity(folded: FoldedSession, item: Recorded | Live, screen: TerminalOutput) -> None:
+    """Show what is being waited for after this item."""
+    activity = folded.activity.doing
+    if isinstance(item, TextStreamed):
+        # in tens, so that the line is not drawn again for every token
+        written = folded.totals.writing // 10 * 10
+        if written:
+            activity += f", {written} tokens"
+    elif isinstance(item, OutputStreamed):
+        activity = first_line(item.text) or activity
+    seconds = item.seconds if isinstance(item, Waiting | Retried) else 0.0
+    screen.wait(activity, seconds)
+
+
+def _print_blocks(folded: FoldedSession, first: int, screen: TerminalOutput) -> int:
+    """Print the blocks from index `first` on, up to the first one that is not final, and return the
+    index of that one. A reply is shown up to its first lines only, because the answer is printed
+    whole at the end.
+    """
     from fugu_cli.ui import block_drawing
     from fugu_cli.ui.blocks import NoteBlock, ReplyBlock, ToolBlock, WelcomeBlock
 
-    first = at
     blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
-    while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
-        unfolded = isinstance(block, NoteBlock) or (
-            isinstance(block, ToolBlock) and bool(block.inside)
-        )
-        pieces = block_drawing.fragments_at(blocks, at, unfolded=unfolded, since=first)
+    for index in range(first, settled):
+        block = blocks[index]
+        if isinstance(block, ToolBlock) and not block.over:
+            return index
+        has_calls_inside = isinstance(block, ToolBlock) and bool(block.inside)
+        unfolded = has_calls_inside or isinstance(block, NoteBlock)
+        pieces = block_drawing.fragments_at(blocks, index, unfolded=unfolded, since=first)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
         if isinstance(block, WelcomeBlock):
-            # who is in the pool; the version was said, and there are no keys to explain
+            # only the agents: the version was printed, and there are no keys to explain
             lines = lines[1:2]
         if isinstance(block, ReplyBlock) and len(lines) > REPLY_LINES + 2:
             rest = f"… {plural(len(lines) - REPLY_LINES - 1, 'more line')}"
             lines = [*lines[:REPLY_LINES], styled_line([(rest, TERMINAL.dim)], screen.width), BLANK]
         screen.lines(lines)
-        at += 1
-    return at
+    return max(first, settled)
 
 
 async def follow_stream_json(
