@@ -95,7 +95,7 @@ def retrying_in(left: float) -> str:
 
 
 def remaining_time(value: float) -> str:
-    """Seconds to come, rounded up: `27 s`, `12 min 05 s`."""
+    """Return seconds to come, rounded up, such as `27 s` or `12 min 05 s`."""
     return f"{math.ceil(value)} s" if value < 180 else duration(math.ceil(value))
 
 
@@ -141,10 +141,11 @@ TAB = 4
 
 
 def sanitize_for_screen(text: str) -> str:
-    """`text` as lines of visible characters that a terminal obeys in nothing.
+    """Return `text` as lines of visible characters, without anything that a terminal obeys.
 
-    On top of `clean`: tabs become spaces, invisible characters go, line separators end lines, and
-    of a line that rewrites itself with carriage returns (a progress bar) the last state stays.
+    In addition to `sanitize`, tabs become spaces, invisible characters are removed, line separators
+    end lines, and a line that overwrites itself with carriage returns (a progress bar) is shown in
+    its last state.
     """
     if not _SUSPECT.search(text):
         return text

@@ -156,7 +156,7 @@ async def _steer(
 
 
 def run_sync(prompt: str, options: RunOptions = DEFAULTS) -> dict[str, Any]:
-    """The same to its end, without an event loop: returns the `result`."""
+    """Run a request to its end without an event loop, and return its `result`."""
 
     async def last() -> dict[str, Any]:
         event: dict[str, Any] = {}

@@ -263,7 +263,7 @@ class RequestQueue:
         return self.running and self._cut
 
     async def wait_for_ending(self) -> None:
-        """Wait while the run ends: its request has come to its end, or was interrupted."""
+        """Wait for the end of a run whose request has ended or was interrupted."""
         run = self._run
         while run is not None and self._run is run and self.session is not None:
             if not self._cut and is_unfinished(self.session):

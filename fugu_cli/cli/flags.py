@@ -342,9 +342,15 @@ class RunFlags:
         """Return the flags that were given and are configuration, by key."""
         for command in self.until or ():
             check_empty(until=command.strip())
-        tests: dict[str, object] = {"until": tuple(self.until)} if self.until else {}
-        tests |= {"until_pass": True} if self.until_tests_pass else {}
-        return settings_of(self) | ({"tests": tests} if tests else {})
+        settings = dict(settings_of(self))
+        tests: dict[str, object] = {}
+        if self.until:
+            tests["until"] = tuple(self.until)
+        if self.until_tests_pass:
+            tests["until_pass"] = True
+        if tests:
+            settings["tests"] = tests
+        return settings
 
 
 @dataclass(frozen=True)

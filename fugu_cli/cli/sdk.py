@@ -654,8 +654,11 @@ def _read_content(content: object) -> tuple[str, tuple[Media, ...]]:
 
 
 def _read_lines(source: int, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[str]) -> None:
-    """Pass on lines; "" at the end. A thread of its own, because no other way reads pipes, files
-    and terminals alike; it holds no lock while it waits, so that the process can end meanwhile."""
+    """Put each line of `source` into the queue, and "" at its end.
+
+    This is a thread of its own, because nothing else reads pipes, files and terminals alike. It
+    holds no lock while it waits, so that the process can end meanwhile.
+    """
     begun = b""
     try:
         while piece := os.read(source, 65536):

@@ -19,9 +19,9 @@ from fugu_cli.session.state import SessionState
 
 @dataclass(frozen=True)
 class AskPlanner:
-    """Ask an agent for a plan; `read` makes the fact of what it replied. `reads_instructions`: it
-    is shown the user's standing instructions, too. `steering`: what the user wrote meanwhile, as
-    the prompt shows it.
+    """Ask an agent for a plan. `read` makes an event of its reply. `reads_instructions`: it is
+    shown the user's standing instructions as well. `steering`: what the user has written meanwhile,
+    as the prompt shows it.
     """
 
     agent: str

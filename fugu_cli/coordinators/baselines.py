@@ -145,10 +145,12 @@ other.
 
 
 class FixedWorkflow:
-    """A workflow that is the same for every request, one step after the other; `name` stands in the
-    trace, `titles` in the reasons. Steps before `left_out` whose agent is out are left out, and
-    what would have read them reads the others; later ones are the strongest agent's. Those of
-    `works` act on files, the others think."""
+    """A workflow that is the same for every request, one step after the other. `name` is shown in
+    the trace, `titles` in the reasons.
+
+    A step before `left_out` is skipped if its agent is excluded, and steps that would have read it
+    read the others. A later step is then done by the strongest agent.
+    """
 
     def __init__(
         self,

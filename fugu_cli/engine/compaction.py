@@ -314,8 +314,8 @@ def _clipped(text: str, limit: int) -> str:
 
 
 def summary_without_model(state: SessionState, upto: int) -> str:
-    """Return a summary up to a line without a model: the earlier one, and what was answered and
-    changed since, request by request.
+    """Return a summary up to a line, made without a model: the earlier summary, then the answers
+    and changes of each request since.
     """
     earlier = state.newest_compaction
     lines = [_without_words(earlier.summary)] if earlier is not None else []

@@ -98,12 +98,10 @@ def _next_prompt(
     state: SessionState, member: Member, team: Team, environment: Environment
 ) -> Prompt:
     """Return the agent's prompt as if the user asked something now."""
-    request = (
-        ()
-        if state.request.asked is not None and state.request.finished is None
-        else (Asked(text=""),)
-    )
-    events = (*state.events, *request)
+    events = state.events
+    is_running = state.request.asked is not None and state.request.finished is None
+    if not is_running:
+        events = [*events, Asked(text="")]
     turn = Assigned(
         turn=action_space.next_turn_number(SessionState(events)),
         agent=member.name,

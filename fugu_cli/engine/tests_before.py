@@ -224,7 +224,7 @@ def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
 
 
 def _can_be_laid_out(source: Path) -> bool:
-    """Return whether `source` is small enough and holds plain files alone, and no environment."""
+    """Return whether `source` is small, holds only plain files and is no virtual environment."""
     count = size = 0
     for folder, _, files in os.walk(source):
         for name in files:

@@ -408,8 +408,8 @@ async def run_evidence(log: Log, environment: Environment, number: int, recorded
 
 
 async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> str:
-    """Return why fugu must not run the tests itself, "" where it may: the table allows it, the user
-    does, the folder is trusted, or the user asked for a request that ends when they pass.
+    """Return why fugu must not run the tests by itself, "" if it may: because a rule or the user
+    allows it, the folder is trusted, or the user wants the request to end when the tests pass.
     """
     if call.tool not in {RUN_TESTS, TESTS_BEFORE} or log.state.request.suite_decides:
         return ""

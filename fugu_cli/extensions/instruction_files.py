@@ -218,9 +218,8 @@ def _trust_all(_: Path) -> bool:
 def _read_with_imports(
     file: Path, base: Path, is_trusted: IsTrusted, seen_paths: dict[Path, str]
 ) -> str:
-    """Return the file followed by its imports, without files in `seen`, and add these to `seen`.
-
-    Raises ConfigError.
+    """Return the text of the file followed by its imports. Files in `seen_paths` are left out; the
+    others are added to it. Raises ConfigError.
     """
     before = len(seen_paths)
     _read(file, base, is_trusted, seen_paths)

@@ -313,7 +313,7 @@ def _text(path: Path) -> str | None:
 
 @dataclass
 class _Document:
-    """A file as the server knows it. `known`: its errors that are no news."""
+    """A file as its server knows it. `error_counts` are its errors that have been reported before."""
 
     text: str
     version: int = 1

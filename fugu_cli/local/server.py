@@ -1,5 +1,5 @@
-"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.local.server SETTINGS`, see
-`server_lease`.
+"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.local.server SETTINGS`,
+started by `local/server_lease.py`.
 
 One process per model file and settings, for every fugu of the user. It puts itself in the
 background, writes down where it listens once it is ready, and ends by itself: clients hold a shared

@@ -292,9 +292,8 @@ class _Turn:
 
     async def _answer(self) -> Reply:
         """Answer in words, or with files where a Worker is to change something."""
-        changes = (
-            self._is_worker and "write" in self._tools and not words.is_question(self._request)
-        )
+        can_write = self._is_worker and "write" in self._tools
+        changes = can_write and not words.is_question(self._request)
         notes = _NOTES.findall(self._user_texts[-1]) if self._user_texts else []
         question = prompts.fill(
             prompts.load("local/change" if changes else "local/answer"),
@@ -303,8 +302,10 @@ class _Turn:
             notes="".join(f"A colleague says: {note}\n\n" for _, note in notes),
             request=self._request,
         )
-        size = sum(map(len, self.progress.original.values()))
-        reply = await self._model.ask(question, FILE + size // 2 if changes else WORDS)
+        limit = WORDS
+        if changes:
+            limit = FILE + sum(map(len, self.progress.original.values())) // 2
+        reply = await self._model.ask(question, limit)
         if not changes:
             return reply
         files, fault = self._files_in(reply)

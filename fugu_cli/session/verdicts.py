@@ -197,7 +197,7 @@ def _failed_before(request: RequestState) -> str:
 
 
 def _failing(request: RequestState, run: TestRun) -> str:
-    """Return words such as `2 tests fail that passed before` or `1 test still fails (it failed
+    """Return words such as `2 tests fail that passed before`, or `1 test still fails (it failed
     before)`.
     """
     broken = request.regressions

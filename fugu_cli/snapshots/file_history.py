@@ -288,24 +288,28 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
     changes = await _changes(git, a, b)
     before, after = await _extras(git, a), await _extras(git, b)
     modes: dict[str, tuple[str, str]] = {}
-    for path, change in changes.items():
+    for name, change in changes.items():
         old_mode = (change.mode_before or change.mode) if change.before else ""
-        modes[path] = (old_mode, change.mode if change.after else "")
+        modes[name] = (old_mode, change.mode if change.after else "")
     if before != after:
         output = await git.run("ls-tree", "-r", "-z", "--full-tree", b)
-        lines = (line.partition(b"\t") for line in output.split(b"\0") if line)
-        modes_by_path = ((os.fsdecode(path), head[:6].decode()) for head, _, path in lines)
-        kept = {path: mode for path, mode in modes_by_path if mode != NESTED}
-        others = before.odd() | after.odd()
+        present: dict[str, str] = {}
+        for line in filter(None, output.split(b"\0")):
+            head, _, path = line.partition(b"\t")
+            mode = head[:6].decode()
+            if mode != NESTED:
+                present[os.fsdecode(path)] = mode
+        unchanged = before.odd() | after.odd()
         if (before.plain, before.executable) != (after.plain, after.executable):
-            others |= kept.keys()
-        for path in others - modes.keys():
-            modes[path] = (kept.get(path, ""), kept.get(path, ""))
+            unchanged |= present.keys()
+        for name in unchanged - modes.keys():
+            mode = present.get(name, "")
+            modes[name] = (mode, mode)
     attributes = []
-    for path, (old_mode, new_mode) in sorted(modes.items()):
-        old, new = before.at(path, old_mode), after.at(path, new_mode)
+    for name, (old_mode, new_mode) in sorted(modes.items()):
+        old, new = before.at(name, old_mode), after.at(name, new_mode)
         if old != new:
-            attributes.append(FileAttribute(path=quoted_path(path), before=old, after=new))
+            attributes.append(FileAttribute(path=quoted_path(name), before=old, after=new))
     return FileEffects(tuple(changes.values()), tuple(attributes))
 
 
@@ -471,8 +475,7 @@ def through_link(root: Path, path: Path) -> bool:
 
 
 async def _write_back(root: Path, path: Path, change: FileChange, data: bytes) -> None:
-    """Put the file back with content and mode in one step: nobody finds the one without the
-    other."""
+    """Restore content and mode of a file in one step, so that nobody sees one without the other."""
     if through_link(root, path):
         raise OSError(0, "its folder is a link")
     mode = change.mode_before or change.mode

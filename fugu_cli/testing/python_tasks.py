@@ -66,8 +66,8 @@ def _named_tasks(root: Path) -> Iterator[TestTask]:
 
 
 def _hatch_environments(root: Path) -> Iterator[TestTask]:
-    """Yield `hatch test` if it is configured, then the scripts of environments for tests, then pytest
-    if the default environment has it.
+    """Yield `hatch test` if it is configured, then the scripts of test environments, then pytest if
+    the default environment has it.
     """
     for file, table in (("pyproject.toml", "tool.hatch.envs"), ("hatch.toml", "envs")):
         environments = table_at(read_toml(root / file), table)

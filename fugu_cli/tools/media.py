@@ -59,7 +59,7 @@ def take(data: bytes, name: str) -> Media:
 
 
 def take_base64(text: str, name: str, media_type: str) -> Media:
-    """Read a picture or PDF from base64. `kind` is the stated media type. Raises NotTaken."""
+    """Read a picture or PDF from base64. `media_type` is the stated type. Raises NotTaken."""
     if len(text) > 4 * MOST_READ // 3 + 4:
         raise NotTaken(too_large(name, 3 * len(text) // 4, MOST_READ))
     try:

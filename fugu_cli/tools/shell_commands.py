@@ -454,8 +454,9 @@ class Jobs:
         self._notify: Callable[[JobEnded], object] = _ignore_end
 
     def attach(self, state: SessionState, notify: Callable[[JobEnded], object]) -> None:
-        """Take a session up: names in `events` are not given again. `notify` is called with every
-        end; it may raise StorageError."""
+        """Continue a session: names of its jobs are not given again. `notify` is called at the end
+        of every job; it may raise StorageError.
+        """
         self._gone = {job.name: job.end for job in state.jobs.values()}
         self._notify = notify
 

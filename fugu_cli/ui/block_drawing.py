@@ -254,7 +254,9 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
 def thinking_lines(
     block: ThinkingBlock, width: int, palette: Palette, unfolded: bool
 ) -> list[StyledLine]:
-    """Return the number of lines that were thought, or if `unfolded` all of them."""
+    """Draw the thoughts of an agent: one line with their number of lines, or all of them if
+    `unfolded`.
+    """
     text = sanitize_for_screen(block.text).strip()
     if not unfolded:
         head = [

@@ -14,8 +14,8 @@ Paint = Callable[[int, Palette], list[StyledLine]]
 
 
 class Fragment:
-    """Paints itself. `characters` and `breaks` (newlines) are for guessing, `exact` where the
-    height is known.
+    """A part of a column that paints itself. `text` serves to guess its height, unless `exact`
+    gives it.
     """
 
     __slots__ = (

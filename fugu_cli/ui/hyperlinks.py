@@ -84,10 +84,14 @@ class LinkFinder:
         for match in _LINK.finditer(text):
             if match["url"]:
                 url = match["url"].rstrip(_TRAILING)
-                url = url.removesuffix(")") if "(" not in url else url
+                if "(" not in url:
+                    url = url.removesuffix(")")
                 yield match.start(), match.start() + len(url), url
-            elif _like_a_path(match["path"]) and (path := self._file(match["path"])) is not None:
-                yield match.start(), match.end(), FilePlace(path, int(match["line"] or 0)).link
+            elif _like_a_path(match["path"]):
+                path = self._file(match["path"])
+                if path is not None:
+                    link = FilePlace(path, int(match["line"] or 0)).link
+                    yield match.start(), match.end(), link
 
     def _file(self, name: str) -> Path | None:
         """Return the file of this name, None if there is none."""

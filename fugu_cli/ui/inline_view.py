@@ -504,7 +504,7 @@ class InlineScreen:
             self._terminal.redraw()
 
     def show_trace(self) -> None:
-        """Print the rows."""
+        """Print the rows of the trace and the totals."""
         width, palette, folded = self._terminal.width(), self.printer.palette, self.feed.folded
         lines = [
             line

@@ -358,9 +358,8 @@ def _request(request: TracedRequest, width: int) -> list[str]:
 
 
 def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
-    """Return a header and one line for each row, [] if they do not fit.
-
-    A decision leaves the column of a row empty that its head did not have.
+    """Return a header and a line for each row, [] if they do not fit. A decision leaves the columns
+    of agents empty that it did not weigh.
     """
     names = list(dict.fromkeys(cell.name for row in rows for cell in row.rows))
     roles = list(dict.fromkeys(cell.name for row in rows for cell in row.roles))

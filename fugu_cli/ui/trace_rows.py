@@ -399,7 +399,7 @@ TraceRow = RequestRow | PlanRow | TurnRow
 
 
 class TraceRows:
-    """The rows so far; `take` grows them and says from which on something changed.
+    """The rows so far. `add_item` adds to them and returns the first row that changed.
 
     Turns of a workflow may be open at the same time: an event belongs to the turn it names.
     """

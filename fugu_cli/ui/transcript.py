@@ -298,8 +298,8 @@ class Replies:
 
 
 class Transcript:
-    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no
-    log.
+    """The blocks so far. `add_item` adds to them; `say` adds a line of the screen's own, which is
+    in no log.
     """
 
     def __init__(self) -> None:

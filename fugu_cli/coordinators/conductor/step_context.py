@@ -560,7 +560,7 @@ async def valid_results(
 
 
 def caller_of(events: Sequence[Event], line: int) -> str:
-    """Return the agent that made the call of an entry, "fugu" where it was fugu itself."""
+    """Return the agent that made the call of a remembered result, "fugu" if fugu made it."""
     ran = events[line]
     assert isinstance(ran, ToolRan)
     for event in reversed(events[:line]):

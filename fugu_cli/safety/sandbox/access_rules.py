@@ -158,7 +158,7 @@ def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list
 
 @lru_cache(maxsize=8)
 def _deeper(home: Path, spared: frozenset[Path], period: int) -> tuple[str, ...]:
-    """Return secret files in a home. Cached while `now` is the same, because the search may take
+    """Return secret files in a home. Cached while `period` is the same, because the search may take
     tens of milliseconds.
     """
     return tuple(_secrets(home, spared))

@@ -130,15 +130,17 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         """Run one request. The container is the sandbox, so everything is allowed; where a mode is
         named, it and fugu's own sandbox hold.
         """
-        mode, settings = "--yolo ", {"FUGU_SANDBOX": '{ mode = "off" }'}
-        if self.options.permission_mode:
-            mode, settings = "", {}
+        mode = ""
+        settings: dict[str, str] = {}
+        if not self.options.permission_mode:
+            mode = "--yolo "
+            settings["FUGU_SANDBOX"] = '{ mode = "off" }'
         enter = "cd -- */ && " if self.options.enter else ""
         if self.options.checkpoint:
             settings["FUGU_CHECKPOINT"] = CHECKPOINT
-        model = (
-            f"--model {shlex.quote(self.model_name.rpartition('/')[2])} " if self.model_name else ""
-        )
+        model = ""
+        if self.model_name:
+            model = f"--model {shlex.quote(self.model_name.rpartition('/')[2])} "
         output = f"{LOGS}/fugu.txt"
         await self.exec_as_agent(
             environment,

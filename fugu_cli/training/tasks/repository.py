@@ -89,12 +89,12 @@ async def create_repository(task: Task, folder: Path) -> Path:
 
 
 def write_files(files: Mapping[str, str], folder: Path) -> None:
-    """Write each file below `folder`, byte for byte, over whatever stands there."""
+    """Write each text below `folder` as UTF-8, byte for byte, over whatever stands there."""
     write_binaries({path: text.encode("utf-8") for path, text in files.items()}, folder)
 
 
 def write_binaries(files: Mapping[str, bytes], folder: Path) -> None:
-    """The same for contents that are no text."""
+    """Write each file below `folder`, over whatever stands there."""
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -56,8 +56,8 @@ Superseded = Callable[[], bool]
 
 
 class FolderFiles:
-    """The paths under `root`, relative to it, with forward slashes; behind them those of the
-    `added` folders, whole.
+    """The paths under `root`, relative to it and with forward slashes, followed by the absolute
+    paths of the `added` folders.
     """
 
     def __init__(self, root: Path, added: Sequence[Path] = ()) -> None:
