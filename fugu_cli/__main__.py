@@ -72,8 +72,8 @@ def _fill_streams() -> None:
 
 
 def _forget_here() -> None:
-    """`python -m` looks for modules in the current folder first: a repository's own must not be
-    taken for ours.
+    """Remove the current folder from the search path of modules, which `python -m` puts first: a
+    module of the repository must not be taken for one of ours.
     """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib takes time
     if sys.path and sys.path[0] != home and sys.orig_argv[1:2] == ["-m"]:
@@ -81,7 +81,7 @@ def _forget_here() -> None:
 
 
 def called(arguments: Sequence[str]) -> int:
-    """The exit code of a command line. Messages for people go to standard error."""
+    """Run a command line and return its exit code. Messages for people go to standard error."""
     arguments = _with_command(arguments)
     try:
         import typer
@@ -127,28 +127,29 @@ def called(arguments: Sequence[str]) -> int:
 
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p`
-    or `--print` without a text takes the argument or standard input. `--input-format` is `fugu
-    sdk`, which SDKs of Claude Code call without that name. `--worktree` alone has an empty name."""
-    words = [word.partition("=")[0] for word in arguments]
-    if not words or not (words[0].startswith("-") or words[0] == "run"):
+    """Add the command that a command line leaves out. `fugu -p TEXT` is `fugu run -p TEXT`, with
+    any flags of `run` before it; `-p` or `--print` without a text takes the argument or standard
+    input. `--input-format` is `fugu sdk`, which SDKs of Claude Code call without that name.
+    `--worktree` alone has an empty name.
+    """
+    flags = [argument.partition("=")[0] for argument in arguments]
+    if not flags or not (flags[0].startswith("-") or flags[0] == "run"):
         return arguments
-    end = words.index("--") if "--" in words else len(words)
+    end = flags.index("--") if "--" in flags else len(flags)
     arguments = [
-        "--worktree=" if word == "--worktree" and i < end else word
-        for i, word in enumerate(arguments)
+        "--worktree=" if argument == "--worktree" and index < end else argument
+        for index, argument in enumerate(arguments)
     ]
-    if "--input-format" in words:
-        return ["sdk", *arguments[words[0] == "run" :]]
-    asks = next(
-        (i for i, word in enumerate(words[:end]) if word in ("-p", "--prompt", "--print")), None
-    )
-    if asks is None:
+    if "--input-format" in flags:
+        return ["sdk", *arguments[flags[0] == "run" :]]
+    prompt_flags = [index for index in range(end) if flags[index] in ("-p", "--prompt", "--print")]
+    if not prompt_flags:
         return arguments
-    said = arguments[asks + 1 :][:1]
-    if words[asks] == "--print" or (arguments[asks] == "-p" and not any(map(_is_text, said))):
-        arguments = [*arguments[:asks], *arguments[asks + 1 :]]
-    return arguments if "run" in words[:asks] else ["run", *arguments]
+    first = prompt_flags[0]
+    has_text = first + 1 < len(arguments) and _is_text(arguments[first + 1])
+    if flags[first] == "--print" or (arguments[first] == "-p" and not has_text):
+        arguments = [*arguments[:first], *arguments[first + 1 :]]
+    return arguments if "run" in flags[:first] else ["run", *arguments]
 
 
 def _is_text(word: str) -> bool:
@@ -199,7 +200,7 @@ def complain(message: str, hint: str = "") -> None:
 
 
 def say(text: str) -> None:
-    """To standard error, if anybody listens."""
+    """Print a message on standard error, if anybody listens."""
     try:
         if sys.stderr is not None:
             sys.stderr.write(text)

@@ -122,8 +122,9 @@ class CoordinatorUnavailable(FuguError):
 
 
 def installing(*packages: str) -> str:
-    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to
-    another Python, and an environment that uv made has none."""
+    """Return the command that installs packages where fugu runs. The `pip` on the PATH may belong
+    to another Python, and an environment made by uv has none.
+    """
     pip = (
         [sys.executable, "-m", "pip", "install"]
         if find_spec("pip")

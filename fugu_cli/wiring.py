@@ -286,12 +286,12 @@ def build_session(
     learns: bool = True,
     somebody_to_ask: bool = True,
 ) -> Session:
-    """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
-    For a thread.
+    """Return a new session for `loaded.root`, or the session at `resume`, continued with today's
+    configuration. Call it in a thread.
 
-    `around` is put around every agent: an evaluation keeps their replies. `learns`: the session
-    knows the outcomes of earlier ones, and the keys that were refused in others.
-    `somebody_to_ask`: `ask` reaches somebody.
+    `around` wraps every agent: an evaluation records their replies. `learns`: the session knows the
+    outcomes of earlier sessions, and the keys that were refused in others. `somebody_to_ask`:
+    somebody answers `ask`.
 
     Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open`
     does.
@@ -441,7 +441,7 @@ def _call_both(first: Callable[[], None], second: Callable[[], None]) -> Callabl
 
 
 def _instructions(loaded: LoadedConfig) -> str:
-    """The user's standing ones, those of the command line last."""
+    """Return the user's standing instructions, those of the command line last."""
     root, config = loaded.root if loaded.trusted else None, loaded.config
     instructions = (
         "" if config.bare else standing_instructions(root, loaded.below, loaded.vouched).text
@@ -510,8 +510,9 @@ def _with_extensions(
     journal: Log,
     memory: Memory | None,
 ) -> Environment:
-    """The environment with the user's servers, skills, subagents, hooks and nested instructions.
-    `memory`: what agents may propose lines for."""
+    """Return the environment with the user's servers, skills, subagents, hooks and nested
+    instructions. `memory` holds what agents may propose lines for.
+    """
     from fugu_cli.extension_wiring import build_hooks
 
     rules, library = environment.rules, loaded.library
@@ -612,11 +613,10 @@ def named_secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> 
 def build_workspace(
     config: Config, root: Path, readable: Sequence[Path] = (), logs: Sequence[Path] = ()
 ) -> Workspace:
-    """The working tree, its snapshots' store among the user's data, and the test command if one is
-    configured.
-
-    `readable`: folders outside that agents and their commands may read all the same. `logs`: of the
-    sessions that are looked at; what they masked is masked in diffs as well.
+    """Return the working tree, with its store of snapshots in the user's data and the test command
+    if one is configured. `readable` are folders outside that agents and their commands may read all
+    the same. `logs` are those of the sessions that are shown; what they masked is masked in diffs
+    as well.
     """
     session_store.hide_from_git(config.data, root)
     store = snapshot_store(config, root)
@@ -917,4 +917,4 @@ def build_outcomes(loaded: LoadedConfig) -> OutcomeStore:
 
 
 def _nothing() -> None:
-    """A rule needs no loading."""
+    """Do nothing: a coordinator that follows a rule needs no loading."""

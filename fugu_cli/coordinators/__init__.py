@@ -66,8 +66,8 @@ class Coordinator(Protocol):
     """Decides the next step of the request at the end of the log."""
 
     async def decide(self, state: SessionState) -> Decision:
-        """Called only between turns: the newest turn is closed. Raises CoordinatorUnavailable when
-        it cannot decide.
+        """Return the next decision. Called only between turns, so that the newest turn is closed.
+        Raises CoordinatorUnavailable if the coordinator cannot decide.
         """
 
 

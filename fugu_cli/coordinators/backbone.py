@@ -306,8 +306,8 @@ def dtype_of(device: torch.device) -> torch.dtype:
 
 
 def _lacks_bf16_kernels() -> bool:
-    """An x86 processor of the years of AVX2: oneDNN's products of bf16 want AVX-512, torch's own
-    take each alone.
+    """Return whether this is an x86 processor of the AVX2 era: oneDNN's bf16 products need AVX-512,
+    and torch's own are slow.
     """
     import torch
 

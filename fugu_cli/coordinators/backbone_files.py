@@ -40,7 +40,9 @@ REPLACE_HINT = "`fugu models pull` fetches the embedded one; or name another bac
 
 @contextmanager
 def required_libraries() -> Iterator[None]:
-    """A library that is not installed becomes CoordinatorUnavailable, which says how to get it."""
+    """Turn the error of a missing library into CoordinatorUnavailable, which says how to install
+    it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -359,7 +361,9 @@ def _is_current(target: Path, gguf: Path) -> bool:
 
 
 def _same_bytes(target: Path, gguf: Path) -> bool:
-    """A source that was only touched or fetched again keeps its backbone."""
+    """Return whether the source was only touched or fetched again, so that its backbone can be
+    kept.
+    """
     note = read_note(target)
     if (
         note is None

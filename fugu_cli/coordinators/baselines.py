@@ -170,7 +170,7 @@ class FixedWorkflow:
         self._members = members
 
     async def decide(self, state: SessionState) -> Planned | Assigned | Finished:
-        """The plan, then each step once."""
+        """Return the plan, then each of its steps once."""
         if not state.request.plans:
             return Planned(
                 steps=self._steps, text=f"{self._name}: the same workflow for every request"
@@ -235,8 +235,8 @@ def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) 
 def _panel(
     name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members: Sequence[Member]
 ) -> FixedWorkflow:
-    """Steps by agent, prompt and what they read; a proposal may be left out, who settles it works
-    on files.
+    """Return the steps of a panel from agents, prompts and what each reads. Steps that propose may
+    be left out; the one that decides works on files.
     """
     steps = [
         WorkflowStep(agent=agent, instruction=prompts.load(f"evaluation/{prompt}"), access=reads)
@@ -278,7 +278,7 @@ class LLMRouter:
         self._cascade = Cascade(members, settings)
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """A question to the chooser, or what it answered."""
+        """Return a question to the agent that chooses, or the turn that it chose."""
         turns = finished_turns(state)
         working = [turn for turn in turns if not turn.assigned.chooses]
         if turns and turns[-1].assigned.chooses:

@@ -210,7 +210,7 @@ def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
 
 
 def save_vector(checkpoint: Checkpoint, path: Path) -> None:
-    """The flat vector as `.npy`, float64 like the published one."""
+    """Save the flat vector as `.npy`, in float64 like the published one."""
     import numpy as np
 
     with path.open("wb") as file:

@@ -84,8 +84,8 @@ def ranks(shape: ModelShape) -> tuple[int, ...]:
 
 
 def split(vector: Vector, sizes: Sequence[int], width: int) -> tuple[tuple[Vector, ...], Vector]:
-    """A flat vector into nine blocks' offsets and the head (rows, width). Raises ValueError when it
-    does not divide.
+    """Split a flat vector into the offsets of nine blocks and the head (rows, width). Raises
+    ValueError if the sizes do not fit.
     """
     offsets = sum(sizes)
     if vector.ndim != 1 or len(vector) <= offsets or (len(vector) - offsets) % width:
@@ -160,8 +160,8 @@ class SvfAdapter:
         self._spectra: dict[str, Spectrum] = {}
 
     def apply(self, offsets: Sequence[Vector], tied: Tied = "untied") -> None:
-        """All nine blocks; zeros give the original weights back exactly. What was read before is
-        stale now.
+        """Put offsets on all nine blocks. Zeros restore the original weights exactly. Hidden states
+        that were read before are stale afterwards.
         """
         if self._hook is not None:
             self._hook.remove()

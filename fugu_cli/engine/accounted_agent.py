@@ -76,7 +76,7 @@ class _CallUnderWay:
         self._receive(text)
 
     def start_again(self, used: Usage) -> None:
-        """The call is tried again; earlier attempts have used so much."""
+        """Note that the call is tried again, and what its earlier attempts have used."""
         self._earlier = used
         self._received_bytes = 0
         self._update()

@@ -231,7 +231,7 @@ class CallPauses:
         self._waited += pause.seconds
 
     def _soonest(self, state: SessionState) -> float:
-        """Seconds until another agent may act; infinite where none may."""
+        """Return the seconds until another agent may act, infinite if none may."""
         team = self._team
         if self._others == "none":
             return math.inf

@@ -243,8 +243,8 @@ class ClientChannel(Protocol):
         """Return the prompt of a turn as its agent gets it."""
 
     def wait(self, turn: Turn) -> None:
-        """A turn's call waits, and may then be tried again. Raises AgentError where it must not
-        be.
+        """Note that the call of a turn waits and may be tried again. Raises AgentError if it must
+        not be.
         """
 
 

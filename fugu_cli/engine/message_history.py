@@ -32,7 +32,7 @@ from fugu_cli.system.bounded_json import parse_json
 
 
 def opening_ids(turn: Turn) -> set[str]:
-    """Ids of the calls made before the agent's first reply."""
+    """Return the ids of the calls made before the agent's first reply."""
     before = takewhile(lambda event: not isinstance(event, Replied), turn.events)
     return {event.call.id for event in before if isinstance(event, Permitted)}
 

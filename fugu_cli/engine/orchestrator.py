@@ -91,9 +91,7 @@ def _cut(context: TurnContext) -> None:
 
 
 async def _step(context: TurnContext) -> None:
-    """One step: the open turns to their ends, what is to be found out before a decision, or a
-    decision.
-    """
+    """Do one step: run the open turns to their ends, or find out what a decision needs, or decide."""
     if open_now := parallel_turns.open_turns(context):
         await parallel_turns.run_turns(context, open_now)
     elif (due := _due_after_a_cut(context)) is not None:

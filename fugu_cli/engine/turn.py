@@ -323,8 +323,8 @@ class _UnderWay:
         )
 
     def wait(self, pause: Pause) -> None:
-        """It waits, or is tried again, where no budget, no listener and no agent that is sooner
-        there forbids it.
+        """Tell that the call waits or is tried again. Raises the error if a budget or the listener
+        forbids that, or if another agent is available sooner.
         """
         context, number = self._context, self._turn.number
         self._pauses.check(pause, context.log.state)

@@ -571,7 +571,7 @@ class _Server:
         self._new_diagnostics.set()
 
     async def _open(self, path: Path, text: str) -> _Document | None:
-        """The file as it was before any edit, with the errors that it had."""
+        """Return a file as it was before any edit, with the errors that it had then."""
         from lsprotocol import types
 
         await self._started.wait()
@@ -628,7 +628,9 @@ class _Server:
 
 
 def _library() -> tuple[LanguageClient, Any]:
-    """A client, and what reads its messages. Imported in a thread: it takes half a second."""
+    """Return the client class and the reader of its messages. Imported in a thread, because that
+    takes half a second.
+    """
     import logging
 
     from pygls.io_ import run_async

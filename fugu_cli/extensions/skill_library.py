@@ -456,9 +456,8 @@ def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
 
 
 def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
-    """Like `parse_request` without an interface: also refuses unknown commands and the interface's.
-
-    An existing path at the beginning (`/tmp is full`) is not a command.
+    """Parse a request without an interface. Unlike `parse_request` it refuses unknown commands and
+    commands of the interface. An existing path at the beginning (`/tmp is full`) is not a command.
     """
     line = _LINE.fullmatch(text.strip())
     name = line["name"] if line is not None and not text.strip().startswith(MCP_PROMPT) else ""

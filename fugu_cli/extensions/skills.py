@@ -40,7 +40,7 @@ class FrontMatterDocument:
     body: str
 
     def listed(self, key: str) -> str:
-        """Like `text`, but a list becomes the text `[A, B]` that it was written as."""
+        """Return a field as text. A list becomes the text `[A, B]` that it was written as."""
         value = (self.fields or {}).get(key)
         return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else self.text(key)
 

@@ -347,7 +347,7 @@ class Redactor:
         self._stamps = None  # what is looked for is computed again
 
     def text(self, text: str) -> str:
-        """`text` without secrets."""
+        """Return `text` without secrets."""
         return self._current_scanner().masked(text, self._mark)
 
     def masked(self, value: T) -> T:
@@ -546,7 +546,7 @@ class LogRedactor:
         self._masked_runs: dict[str, str] = {}
 
     def text(self, text: str) -> str:
-        """`text` without secrets."""
+        """Return `text` without secrets."""
         text = self._mask(text)
         return _RUN.sub(lambda run: self._run(run.group()), text) if self._marks else text
 

@@ -117,7 +117,7 @@ class LineFile:
             self._is_named = True
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file and release the lock. May be called twice."""
         if self._file is not None:
             self._file.close()
             self._file = None

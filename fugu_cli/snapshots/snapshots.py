@@ -136,7 +136,9 @@ class Snapshots:
             return await self.take_held()
 
     async def take_held(self) -> str:
-        """Like `take`, for callers that hold the store lock. Rebuilds a broken index."""
+        """Return the tree id of the present working tree, for callers that hold the store lock. A
+        broken index is built again.
+        """
         try:
             return await self._take()
         except StorageError:

@@ -251,7 +251,9 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
 
 
 def _read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOutcomes | None:
-    """Like `read_results`. Raises OSError, ParseError, ValueError for an unreadable report."""
+    """Read the results from the report or the output. Raises OSError, ParseError or ValueError for
+    an unreadable report.
+    """
     invocation, file = reporting.invocation, reporting.file
     folder = root / invocation.folder
     match invocation.kind:

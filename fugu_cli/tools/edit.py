@@ -120,7 +120,7 @@ def replace_piece(
 def _replace_lines(
     text: str, old: str, new: str, *, every: bool
 ) -> tuple[str, int, bool] | ToolResult:
-    """Like `replace_piece`, but white space may differ."""
+    """Replace lines, even if their white space differs."""
     lines = _LINE.findall(text)
     bare_lines = [line.rstrip("\n") for line in lines]
     matches = text_edits.find_matches(bare_lines, old.split("\n"), new.split("\n"))

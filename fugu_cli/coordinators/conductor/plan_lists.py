@@ -127,8 +127,8 @@ def _lists(text: str) -> PlanLists | InvalidPlan:
 
 
 def _without_first_thought(text: str) -> str:
-    """`text` without the thought it begins with, tags in its lists marked: there they are what is
-    to be done.
+    """Return `text` without the thought that it begins with. Tags inside its lists are marked,
+    because there they belong to a task.
     """
     while begins := _THOUGHT.match(text.lstrip()):
         text = text.lstrip()[begins.end() :]

@@ -164,7 +164,7 @@ class AvailableAgents:
 
 
 def finished_steps(state: SessionState, flow: Workflow) -> set[int]:
-    """Steps that have an output."""
+    """Return the steps that have an output."""
     workflows = state.request.workflows
     return {
         step
@@ -192,7 +192,7 @@ def _failed(flow: Workflow, step: int) -> list[Turn]:
 
 
 def ready_steps(state: SessionState, flow: Workflow) -> list[int]:
-    """Steps without an output all of whose sources have one."""
+    """Return the steps without an output whose sources all have one."""
     done = finished_steps(state, flow)
     return [
         index

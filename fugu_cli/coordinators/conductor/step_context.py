@@ -490,10 +490,12 @@ ContentState = Callable[[Call], Awaitable[str]]
 
 
 def known_results(events: Sequence[Event], plan: int) -> list[int]:
-    """Lines of what workflows (and turns) before plan `plan` of the newest request found out,
-    newest first, each call with the same content once. What changed something, failed or does not
-    say what it depended on is left out, and so is what every step is shown: what was run for the
-    request before its first turn."""
+    """Return the log lines of results that workflows (and turns) before plan `plan` of the newest
+    request found, the newest first, each call with the same content once.
+
+    Results of calls that changed something, failed or do not say what they depended on are left
+    out. So is what every step is shown anyway: what ran for the request before its first turn.
+    """
     bound = _bound(events, plan)
     start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
     begun = next(

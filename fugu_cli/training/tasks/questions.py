@@ -47,7 +47,9 @@ def exact_prompt(question: str) -> str:
 
 
 def question_as_task(question: Question) -> Task:
-    """The question as a repository that holds nothing but itself: what a session is opened on."""
+    """Return a task whose repository holds only the question, so that a session can be opened on
+    it.
+    """
     return Task(
         id=question.id,
         source=question.source,
@@ -156,7 +158,7 @@ def load_generated(source: str) -> LoadedTasks:
 
 
 def is_right_generated(name: str, entry: dict[str, Any], reply: str) -> bool:
-    """The generator's own judgement: full marks only."""
+    """Return whether the generator's own judgement gives the reply full marks."""
     return float(_dataset(name, 1, 0).score_answer(answer=reply, entry=entry)) >= 0.999
 
 

@@ -158,7 +158,9 @@ class PytestHooks:
             )
 
     def pytest_collectreport(self, report: Any) -> None:
-        """A module may skip itself; one that the code under test skips is wrong."""
+        """Count a module as wrong that could not be collected, or that the code under test skips. A
+        module may skip itself.
+        """
         if report.skipped and not _same_file(report.longrepr, report.nodeid):
             self._account.wrong += 1
         self._account.wrong += bool(report.failed)
@@ -249,7 +251,7 @@ def _raised_in(module: str) -> bool:
 
 
 def _code_text(code: CodeType) -> str:
-    """All that a function does, in words that are the same in every run."""
+    """Return a description of all that a function does, the same in every run."""
     parts = [
         code.co_code.hex(),
         repr(code.co_names),
@@ -317,7 +319,7 @@ def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
 
 
 def _begin_if_called() -> RunRecord | None:
-    """The account, where grading called for it: importing this module elsewhere does nothing."""
+    """Begin to record if grading asked for it. Importing this module elsewhere does nothing."""
     if not NOTE_FILE.is_file():
         return None
     secret, report, root, own = NOTE_FILE.read_text(encoding="utf-8").split("\n", 3)
