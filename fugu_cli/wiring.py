@@ -306,9 +306,9 @@ def build_session(
     )
     by_name = {member.name: member for member in members}
     workspace = build_workspace(config, loaded.root, _readable_extensions(loaded))
-    if workspace.box is not None:
-        workspace.box.open_files(_opened_files(loaded))
-        workspace.box.try_out()
+    if workspace.sandbox is not None:
+        workspace.sandbox.open_files(_opened_files(loaded))
+        workspace.sandbox.try_out()
     workspace.test_command = config.test_command or find_test_command(loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(
@@ -353,7 +353,7 @@ def build_session(
     memory = build_memory(loaded, mask.text) if learns and not config.bare else None
     if loaded.managed is not None:
         environment = replace(environment, rules=_managed_rules(environment, loaded))
-    extras = build_extras(loaded, environ, entries, journal, workspace.box)
+    extras = build_extras(loaded, environ, entries, journal, workspace.sandbox)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.state, journal.append)
     outcomes = build_outcomes(loaded) if learns and config.coordinator == "trinity" else None
@@ -408,12 +408,12 @@ def _managed_rules(environment: Environment, loaded: LoadedConfig) -> Rules:
     """Return the rules as the administrator allows them. Without a network, commands need a
     sandbox.
     """
-    managed, rules, box = loaded.managed, environment.rules, environment.workspace.box
+    managed, rules, sandbox = loaded.managed, environment.rules, environment.workspace.sandbox
     assert managed is not None
     allow, deny = rules.allow, rules.deny
     if managed.only_these_allow:
         allow = loaded.config.allow
-    if not managed.network and (box is None or not box.holds):
+    if not managed.network and (sandbox is None or not sandbox.holds):
         deny = (*deny, *RUNS_COMMANDS)
     return rules.model_copy(
         update={
@@ -620,9 +620,13 @@ def build_workspace(
     """
     session_store.hide_from_git(config.data, root)
     store = snapshot_store(config, root)
-    box = build_box(config, root, store, readable)
+    sandbox = build_sandbox(config, root, store, readable)
     workspace = Workspace(
-        root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box
+        root,
+        store,
+        test_command=config.test_command,
+        test_timeout=config.test_timeout,
+        sandbox=sandbox,
     )
     workspace.mask = LogRedactor(
         logs, Redactor(named_secrets(os.environ, config.agents), root).text
@@ -635,7 +639,7 @@ def snapshot_store(config: Config, root: Path) -> Path:
     return config.data / "snapshots" / session_store.session_folder(config.data, root).name
 
 
-def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
+def build_sandbox(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
     """Build the sandbox of a folder's commands. What holds is found out when the first one runs."""
     from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 

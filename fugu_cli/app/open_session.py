@@ -226,7 +226,7 @@ class Session:
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about what is missing, does not work or is ignored in this session."""
-        sandbox, hooks = self.environment.workspace.box, self.environment.hooks
+        sandbox, hooks = self.environment.workspace.sandbox, self.environment.hooks
         sentences: list[str] = []
         if sandbox is not None:
             sentences += sandbox.notes()

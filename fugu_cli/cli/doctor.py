@@ -42,7 +42,7 @@ from fugu_cli.safety.programs import find_program
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
-from fugu_cli.wiring import build_box, snapshot_store
+from fugu_cli.wiring import build_sandbox, snapshot_store
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
@@ -278,9 +278,9 @@ def _tests(loaded: LoadedConfig) -> Finding:
 
 def _sandbox(loaded: LoadedConfig) -> Finding:
     """Try the sandbox that commands of a session would have."""
-    box = build_box(loaded.config, loaded.root, snapshot_store(loaded.config, loaded.root))
+    sandbox = build_sandbox(loaded.config, loaded.root, snapshot_store(loaded.config, loaded.root))
     try:
-        mechanism = box.mechanism
+        mechanism = sandbox.mechanism
     except FuguError as error:
         return Finding("missing", "sandbox", str(error), error.hint)
     if mechanism.kind == "none":
@@ -289,7 +289,7 @@ def _sandbox(loaded: LoadedConfig) -> Finding:
         )
     network = "on" if loaded.config.sandbox.network else "off"
     message = f"{mechanism.description}; network {network}; writable: the repository and a temporary folder"
-    if not box.holds:
+    if not sandbox.holds:
         advice = f"install bubblewrap: with it only git writes the git folder; without it {ASKED}"
         return Finding("note", "sandbox", message, advice)
     return Finding("ok", "sandbox", message)
@@ -327,7 +327,7 @@ def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
     from fugu_cli.extensions.language_servers import installed_servers, usable_servers
 
     store = snapshot_store(loaded.config, loaded.root)
-    sandbox = build_box(loaded.config, loaded.root, store)
+    sandbox = build_sandbox(loaded.config, loaded.root, store)
     confined = False
     with suppress(FuguError):  # it is said about the sandbox
         confined = sandbox.holds

@@ -239,7 +239,7 @@ class ClientChannel(Protocol):
     serve`. Plans and summaries are no turns, since only fugu reads them.
     """
 
-    def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
+    def render(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
         """Return the prompt of a turn as its agent gets it."""
 
     def wait(self, turn: Turn) -> None:
@@ -277,7 +277,7 @@ class Environment:
     """Standing instructions for a path in the repository, each under its heading; None where nobody
     is shown any.
     """
-    voice: ClientChannel | None = None
+    client_channel: ClientChannel | None = None
     """The party that turns speak to; None for the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
     """When fugu runs the test suite."""

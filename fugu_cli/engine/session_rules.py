@@ -79,7 +79,7 @@ def _session_rules(
     command = workspace.test_command
     rules.append(("Tests", f"`{command}`" if command else "no test command was found"))
     rules.append(("Mode", _mode(environment, workspace.sandbox_holds, has_foreign_tools)))
-    rules.append(("Commands", _confinement(workspace.box)))
+    rules.append(("Commands", _confinement(workspace.sandbox)))
     if own := _user_rules(environment.rules):
         rules.append(("User's rules", own))
     return tuple(rules)
@@ -171,13 +171,13 @@ def _mode(environment: Environment, holds: bool, has_foreign_tools: bool) -> str
     return ". ".join(sentences)
 
 
-def _confinement(box: Sandbox | None) -> str:
+def _confinement(sandbox: Sandbox | None) -> str:
     """Return what commands can reach, and where they may leave scratch files."""
-    if box is None or box.mechanism.kind == "none":
+    if sandbox is None or sandbox.mechanism.kind == "none":
         return "bash, not confined: they run with the user's own rights"
-    network = "with the network" if box.settings.network else "without network"
-    folder = "/tmp" if box.mechanism.has_private_mounts else "$TMPDIR"
-    more = [str(path) for path in box.settings.writable]
+    network = "with the network" if sandbox.settings.network else "without network"
+    folder = "/tmp" if sandbox.mechanism.has_private_mounts else "$TMPDIR"
+    more = [str(path) for path in sandbox.settings.writable]
     places = ["the repository", *map(quoted_path, more), f"{folder} (private: for scratch files)"]
     return (
         f"bash in a sandbox, {network}; they write at most in {', '.join(places)}. Other tools do not "

@@ -114,9 +114,9 @@ async def failing_before(
                 return EarlierResults(absent=absent, by_id=True)
             results = _results(ran, report, watch, recognise_runner(command, copy.root))
             failed = bool(results.failed) or (not results.by_id and not results.ok)
-            if copy.box is None or results.unknown or not failed:
+            if copy.sandbox is None or results.unknown or not failed:
                 return results
-            if hidden := await asyncio.to_thread(copy.box.hidden_links):
+            if hidden := await asyncio.to_thread(copy.sandbox.hidden_links):
                 return EarlierResults(
                     unknown=f"commands in the sandbox cannot read what {hidden[0]} links to"
                 )

@@ -105,8 +105,8 @@ def over_budget_agents(context: TurnContext) -> dict[str, str]:
         turn = visible.request.turns[-1]
         offered = harness.offered_tools(visible, environment)
         prompt = harness.build_prompt(visible, member, offered, environment.instructions)
-        if environment.voice is not None:
-            prompt = environment.voice.put(prompt, visible, turn)
+        if environment.client_channel is not None:
+            prompt = environment.client_channel.render(prompt, visible, turn)
         prompt = _with_effort(prompt, state, member)
         prompt = spending.within_budget(state, member, prompt, limits)
         shortens = compaction.is_due(visible, prompt, member, compaction.prompt_tokens(prompt))
@@ -194,8 +194,8 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     prompt = harness.build_prompt(visible, member, offered, environment.instructions)
     allowed = harness.allowed_tools(turn, prompt.tools, environment)
     prompt = prompt.model_copy(update={"allowed_tools": allowed})
-    if environment.voice is not None:
-        prompt = environment.voice.put(prompt, state, turn)
+    if environment.client_channel is not None:
+        prompt = environment.client_channel.render(prompt, state, turn)
     prompt = _with_effort(prompt, state, member)
     tokens = compaction.prompt_tokens(prompt)
     if compaction.is_due(state, prompt, member, tokens):
@@ -331,8 +331,8 @@ class _UnderWay:
         lost, budget = usd(pause.used, self._member.price), context.environment.limits.budget
         reserved = context.reserved.beside(number) + lost
         availability.check_budget(context.log.state, self._member, self._prompt, budget, reserved)
-        if context.environment.voice is not None:
-            context.environment.voice.wait(self._turn)
+        if context.environment.client_channel is not None:
+            context.environment.client_channel.wait(self._turn)
         context.reserved.hold(number, self._most + lost)
         self.said.clear()
         context.log.tell(availability.waiting_event(pause, number, self._member.name))

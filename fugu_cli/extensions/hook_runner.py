@@ -464,7 +464,7 @@ async def _run_command(
         variables["PATH"] = search_path_outside(workspace.root)
     context = CommandContext(
         variables=variables,
-        box=None if hook.own else workspace.box,
+        sandbox=None if hook.own else workspace.sandbox,
         stdin=json.dumps(hook_input, ensure_ascii=False).encode("utf-8", "replace"),
         through=output.add_piece,
         errors=errors.take,
@@ -475,7 +475,7 @@ async def _run_command(
         )
     except OSError as error:
         return HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
-    if context.box is not None and result.code and errors.text.startswith(SANDBOX_FAILURE):
+    if context.sandbox is not None and result.code and errors.text.startswith(SANDBOX_FAILURE):
         # bubblewrap ends as a hook does that objects to nothing
         return HookAnswer(fault=f"could not be started: {errors.text.strip()}", unsure=True)
     written = HookOutput(output.text, errors.text, result.code, output.is_whole)

@@ -56,20 +56,20 @@ async def answer_with_full_loop(
     first_new = len(log.events)
     request.save()
     live = not planned and not options.verify and not sampling.reply_schema
-    voice = ClientVoice(request, live=live)
+    client_channel = ClientVoice(request, live=live)
     verified = planned or options.verify is not False
     team = replace(
         request.settings.team,
         agents=single_agent.answering_agents(request),
-        coordinator=ClientCoordinator(coordinator, voice, verified=verified),
+        coordinator=ClientCoordinator(coordinator, client_channel, verified=verified),
     )
     environment = replace(
         request.settings.environment,
         limits=RequestLimits(budget=single_agent.request_budgets(request)),
-        voice=voice,
+        client_channel=client_channel,
     )
     end = await orchestrator.run(log, team, environment)
-    reply = None if voice.broke(log.state) else _newest_answer(log.state, first_new)
+    reply = None if client_channel.broke(log.state) else _newest_answer(log.state, first_new)
     if reply is None:
         raise single_agent.refusal_of_end(request, log.events[first_new:], end)
     request.on_agent_chosen(reply.agent)
@@ -82,7 +82,7 @@ async def answer_with_full_loop(
     answer = reply
     if unable_reason is not None:
         answer = reply.model_copy(update={"text": unable_reason})
-    voice.send_held_back(answer)
+    client_channel.send_held_back(answer)
     return traces.answer_with_usage(log.state, first_new, answer, reply, note)
 
 
@@ -122,7 +122,7 @@ class ClientVoice:
         self._held_back: tuple[int, str] = (0, "")
         """A turn and its text so far, while that may be the beginning of `UNABLE:`."""
 
-    def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
+    def render(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
         """Return the prompt without fugu's texts about repositories.
 
         If the turn's text may go to the client, the client's limits on its answer apply.
@@ -252,13 +252,15 @@ class ClientCoordinator:
     Without `verified`, it also ends the request after the first answer of a Worker.
     """
 
-    def __init__(self, coordinator: Coordinator, voice: ClientVoice, *, verified: bool) -> None:
+    def __init__(
+        self, coordinator: Coordinator, client_channel: ClientVoice, *, verified: bool
+    ) -> None:
         self._coordinator = coordinator
-        self._voice = voice
+        self._client_channel = client_channel
         self._verified = verified
 
     async def decide(self, state: SessionState) -> Decision:
-        if self._voice.broke(state):
+        if self._client_channel.broke(state):
             return single_agent.BROKEN_OFF
         turns = state.request.turns
         if turns and not self._verified:

@@ -108,7 +108,7 @@ async def _run_command(
         folders = (str(workspace.root), os.environ.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
         command = _BEFORE.replace("{name}", arguments.file) + command
-    context = CommandContext(environment, workspace.box, arguments.script.encode())
+    context = CommandContext(environment, workspace.sandbox, arguments.script.encode())
     try:
         return await run_command(command, workspace.root, SECONDS, say, context)
     except OSError as error:

@@ -58,7 +58,7 @@ async def bash(arguments: BashArguments, workspace: Workspace, say: Say) -> Tool
 
 
 def _context(workspace: Workspace) -> CommandContext:
-    return CommandContext(box=workspace.box, reads_only=workspace.reads_only)
+    return CommandContext(sandbox=workspace.sandbox, reads_only=workspace.reads_only)
 
 
 async def start_job(command: str, workspace: Workspace) -> ToolResult:

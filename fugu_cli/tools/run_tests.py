@@ -441,8 +441,8 @@ async def run_suite(
     """
     from fugu_cli.testing import runner_results
 
-    box, root = workspace.box, workspace.root
-    if box is not None and box.offline:
+    sandbox, root = workspace.sandbox, workspace.root
+    if sandbox is not None and sandbox.offline:
         command = without_network(command)
     try:
         report_folder(workspace).mkdir(parents=True, exist_ok=True)
@@ -451,7 +451,7 @@ async def run_suite(
             reporting = None
             if invocation is not None:
                 reporting = runner_results.with_report(invocation, root, Path(folder))
-            context = CommandContext({**_environment(workspace), **(variables or {})}, box)
+            context = CommandContext({**_environment(workspace), **(variables or {})}, sandbox)
             if reporting is not None:
                 ended = await _run_reporting(reporting, workspace, limit, say, context)
                 if not (reporting.refused(ended.output) and ended.code):
@@ -466,7 +466,7 @@ async def run_suite(
 
 def report_folder(workspace: Workspace) -> Path:
     """Return a folder outside the repository that commands may write."""
-    return workspace.box.cache if workspace.box is not None else workspace.store / "cache"
+    return workspace.sandbox.cache if workspace.sandbox is not None else workspace.store / "cache"
 
 
 async def _run_reporting(

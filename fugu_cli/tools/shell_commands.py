@@ -170,7 +170,7 @@ class CommandContext:
     """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
-    box: Sandbox | None = None
+    sandbox: Sandbox | None = None
     stdin: bytes = b""
     through: Callable[[bytes], bytes] = bytes
     errors: Callable[[bytes], None] | None = None
@@ -220,8 +220,10 @@ async def start_command(
 
     call_id = uuid.uuid4().hex
     launch = None
-    if context.box is not None:
-        launch = await asyncio.to_thread(context.box.launch, command, read_only=context.reads_only)
+    if context.sandbox is not None:
+        launch = await asyncio.to_thread(
+            context.sandbox.launch, command, read_only=context.reads_only
+        )
     environment = _environment(call_id, folder, context, launch)
     with contextlib.ExitStack() as stack:
         stdin = stack.enter_context(_open_stdin(context.stdin))

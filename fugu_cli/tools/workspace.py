@@ -218,7 +218,7 @@ class Workspace:
     """The folder `root` with its `store` (a folder of fugu's own, outside the repository) and its
     test command.
 
-    `box` confines the commands that are run in it; without one they are not confined.
+    `sandbox` confines the commands that are run in it; without one they are not confined.
     """
 
     def __init__(
@@ -228,14 +228,14 @@ class Workspace:
         *,
         test_command: str | None = None,
         test_timeout: float = 300.0,
-        box: Sandbox | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))
         add_repository(self.root)
         self.store = store
         self.test_command = test_command
         self.test_timeout = test_timeout
-        self.box = box
+        self.sandbox = sandbox
         self.seen = ReadTracker()
         self.history = FileHistory(self.root, store)
         self._written: list[FileChange] = []
@@ -387,7 +387,7 @@ class Workspace:
         """Return whether commands have no network and write only in the repository, and there
         neither git's folder nor files that others run.
         """
-        return self.box is not None and self.box.holds
+        return self.sandbox is not None and self.sandbox.holds
 
     def read_only(self) -> Workspace:
         """Return the workspace for a command that only reads: it cannot write the repository."""

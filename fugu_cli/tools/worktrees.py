@@ -48,7 +48,7 @@ async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Worksp
         folder / "store",
         test_command=workspace.test_command,
         test_timeout=workspace.test_timeout,
-        box=workspace.box.at(root) if workspace.box else None,
+        sandbox=workspace.sandbox.at(root) if workspace.sandbox else None,
     )
     worktree.ask_user = workspace.ask_user
     worktree.jobs, worktree.unread, worktree.mask = workspace.jobs, workspace.unread, workspace.mask

@@ -346,8 +346,8 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
             raise StorageError(
                 f"cannot copy {folder} to grade the task {task.id}: {error}"
             ) from error
-        box = Sandbox(temporary, temporary / "store", SandboxSettings())
-        around = CommandContext(box=box)
+        sandbox = Sandbox(temporary, temporary / "store", SandboxSettings())
+        around = CommandContext(sandbox=sandbox)
         ended = await run_command(
             _command(task, home, judge), copy, task.timeout, lambda _text: None, around
         )

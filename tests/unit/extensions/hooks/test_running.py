@@ -669,8 +669,8 @@ def test_a_repositorys_hook_is_confined_and_refuses_where_no_sandbox_starts(
 
     play = Play(tmp_path, ())
     workspace = play.stage().environment().workspace
-    workspace.box = Sandbox(workspace.root, tmp_path / "store", SandboxSettings())
-    if workspace.box.mechanism.kind == "none":
+    workspace.sandbox = Sandbox(workspace.root, tmp_path / "store", SandboxSettings())
+    if workspace.sandbox.mechanism.kind == "none":
         pytest.skip("no sandbox holds here")
     command = f"touch {tmp_path}/outside"
     found = {}

@@ -393,7 +393,7 @@ def free(world: World, line: str) -> bool:
     call = Call.make("", "bash", command=line)
     return (
         policy.judge(
-            call, policy.Rules(mode="auto"), world.root, sandbox_holds=world.box.holds
+            call, policy.Rules(mode="auto"), world.root, sandbox_holds=world.sandbox.holds
         ).verdict
         == "allow"
     )

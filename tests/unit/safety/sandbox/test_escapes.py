@@ -94,9 +94,13 @@ def harmful(
 
 def test_where_the_git_folder_cannot_be_sealed_the_user_is_told(world: World, kind: str) -> None:
     told = [
-        note for note in world.box.notes() if "can damage the git folder" in note and ASKED in note
+        note
+        for note in world.sandbox.notes()
+        if "can damage the git folder" in note and ASKED in note
     ]
-    assert (len(told), world.box.holds) == ((1, False) if kind == "bare landlock" else (0, True))
+    assert (len(told), world.sandbox.holds) == (
+        (1, False) if kind == "bare landlock" else (0, True)
+    )
     world.run("rm -rf .git/refs")
     assert (world.root / ".git" / "refs").exists() == (kind != "bare landlock")
 

@@ -67,7 +67,7 @@ def test_a_folder_with_a_sealed_file_is_not_removed_and_the_agent_is_told_why(wo
 
 
 def test_the_users_own_rule_opens_one_and_no_other(world: World) -> None:
-    world.box.open_files((".github/**", ".vscode/**"))
+    world.sandbox.open_files((".github/**", ".vscode/**"))
     world.run(
         "echo x > .github/workflows/new.yml; mkdir .vscode; echo x > .vscode/a; echo x > .envrc"
     )
@@ -77,9 +77,9 @@ def test_the_users_own_rule_opens_one_and_no_other(world: World) -> None:
 
 
 def test_what_fugus_own_tool_writes_meanwhile_stays(world: World) -> None:
-    launch = world.box.launch("sleep 1")
+    launch = world.sandbox.launch("sleep 1")
     path = world.root / ".vscode" / "tasks.json"
-    world.box.expect(path)
+    world.sandbox.expect(path)
     path.parent.mkdir()
     path.write_text("{}")
     assert launch.guard.restore() == ()
@@ -87,7 +87,7 @@ def test_what_fugus_own_tool_writes_meanwhile_stays(world: World) -> None:
 
 
 def test_a_read_only_command_writes_nothing_in_the_repository(world: World) -> None:
-    launch = world.box.launch("", read_only=True)
+    launch = world.sandbox.launch("", read_only=True)
     assert launch.access is not None
     assert str(world.root) not in launch.access.writable
 

@@ -48,7 +48,7 @@ def _install(program: str) -> None:
 
 
 def _run(sandbox: Sandbox, command: str) -> CommandResult:
-    context = CommandContext(box=sandbox)
+    context = CommandContext(sandbox=sandbox)
     return asyncio.run(run_command(command, sandbox.root, 20.0, lambda text: None, context))
 
 

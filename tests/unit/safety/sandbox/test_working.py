@@ -102,9 +102,9 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
         world.git("init", "-q", folder=world.root / name)
     (world.root / ".gitignore").write_text("/build\n")
     time.sleep(1.2 * RACY / 1e9)
-    later = World(world.root, world.home, world.outside, world.box.at(world.root))
+    later = World(world.root, world.home, world.outside, world.sandbox.at(world.root))
     assert later.run("rm -rf build && rm -rf lib 2>/dev/null; ls -a").code == 0
-    held = world.box.mechanism.has_private_mounts
+    held = world.sandbox.mechanism.has_private_mounts
     assert ((world.root / "build").exists(), (world.root / "lib" / ".git" / "HEAD").exists()) == (
         False,
         held,
@@ -112,9 +112,9 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
 
 
 def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world: World) -> None:
-    box = world.box.at(world.root)
-    box.settings = SandboxSettings(writable=(world.root / ".git",))
-    ended = World(world.root, world.home, world.outside, box).run(
+    sandbox = world.sandbox.at(world.root)
+    sandbox.settings = SandboxSettings(writable=(world.root / ".git",))
+    ended = World(world.root, world.home, world.outside, sandbox).run(
         "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
     assert "`.git` could only be read" not in ended.output
@@ -194,7 +194,7 @@ def test_what_the_user_allows_is_allowed(make: Make) -> None:
     world = make(SandboxSettings())
     more = world.outside.parent / "more"
     more.mkdir()
-    world.box.settings = SandboxSettings(
+    world.sandbox.settings = SandboxSettings(
         network=True, writable=(more,), readable=(world.home / ".aws",)
     )
     assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
@@ -226,7 +226,7 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
         "side",
         str(tree),
     )
-    beside = World(tree, world.home, world.outside, world.box.at(tree))
+    beside = World(tree, world.home, world.outside, world.sandbox.at(tree))
     beside.run("echo x > .git")
     ended = beside.run(
         "echo x > new && git add new && git commit -q -m side && git log -1 --format=%s"
@@ -255,7 +255,7 @@ def test_dependencies_that_a_link_leads_to_are_seen_and_nothing_else(world: Worl
             (world.root / link).symlink_to(Path(outside, target))
         output = world.run("cat .venv/pyvenv.cfg node_modules/@a/b/package.json").output
         assert output == "seen\nseen\n"
-        hidden = world.box.hidden_links()
+        hidden = world.sandbox.hidden_links()
         assert {".venv", "node_modules/@a/b"}.isdisjoint(hidden)
         for link, file in (("vendor", "secret"), ("node_modules/c", "package.json")):
             is_seen = world.run(f"cat {link}/{file}").output == "seen\n"

@@ -70,13 +70,13 @@ class World:
     root: Path
     home: Path
     outside: Path
-    box: Sandbox
+    sandbox: Sandbox
     user: int | None = None
     port: int = 9
     """Where a program outside waits, by TCP."""
 
     def run(self, command: str, seconds: float = 20.0) -> CommandResult:
-        around = CommandContext(box=self.box)
+        around = CommandContext(sandbox=self.sandbox)
         if self.user is None:
             return asyncio.run(run_command(command, self.root, seconds, lambda text: None, around))
         return as_user(
@@ -172,10 +172,10 @@ def _warm() -> None:
     lies.
     """
     with tempfile.TemporaryDirectory() as place:
-        box = Fixed(Path(place), Path(place) / "store", SandboxSettings())
-        box.fixed = Mechanism("landlock")
+        sandbox = Fixed(Path(place), Path(place) / "store", SandboxSettings())
+        sandbox.fixed = Mechanism("landlock")
         asyncio.run(
-            run_command("true", Path(place), 20, lambda text: None, CommandContext(box=box))
+            run_command("true", Path(place), 20, lambda text: None, CommandContext(sandbox=sandbox))
         )
     mechanisms.find_mechanism("auto", os.environ["PATH"])
 
@@ -286,9 +286,9 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
     if user is not None:
         subprocess.run(["chown", "-R", f"{user}:{user}", str(place)], check=True)
     time.sleep(1.2 * RACY / 1e9)  # what was made until now was there before
-    box = Fixed(root, data / "snapshots" / "repo", rules, own=(data,))
-    box.fixed, box._private = found, place / "private"
-    return World(root, home, outside, box, user)
+    sandbox = Fixed(root, data / "snapshots" / "repo", rules, own=(data,))
+    sandbox.fixed, sandbox._private = found, place / "private"
+    return World(root, home, outside, sandbox, user)
 
 
 def clear(place: World) -> None:
