@@ -163,7 +163,7 @@ def build_server(
             coordinator,
             breaker,
             limit,
-            config.never(by_name),
+            config.excluded_agents(by_name),
         ),
         environment=_environment(scratch),
         opted_out=frozenset(config.opt_out),

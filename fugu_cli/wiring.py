@@ -371,7 +371,7 @@ def build_session(
             coordinator,
             breaker,
             WaitLimit(config.time.wait),
-            config.never(by_name),
+            config.excluded_agents(by_name),
         ),
         environment=_with_extensions(
             replace(
@@ -429,7 +429,7 @@ def _never_advise(config: Config, names: Iterable[str]) -> frozenset[str]:
     """Return the agents that never advise. An agent that is named as the advisor may work beside a
     pinned agent.
     """
-    return frozenset(config.opt_out) if config.advisor != "auto" else config.never(names)
+    return frozenset(config.opt_out) if config.advisor != "auto" else config.excluded_agents(names)
 
 
 def _call_both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:

@@ -589,7 +589,9 @@ def _chosen_team(session: Session) -> Team:
     }
     config = session.config.model_copy(update=changes)
     return replace(
-        session.team, coordinator=session.decide(config), never=config.never(session.team.members)
+        session.team,
+        coordinator=session.decide(config),
+        excluded=config.excluded_agents(session.team.members),
     )
 
 

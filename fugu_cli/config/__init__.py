@@ -252,7 +252,7 @@ class Config(ConfigTable):
         budget = self.max_budget_usd
         return budget if isinstance(budget, Money) else Money(request=budget)
 
-    def never(self, names: Iterable[str]) -> frozenset[str]:
+    def excluded_agents(self, names: Iterable[str]) -> frozenset[str]:
         """Return the agents that are never chosen: opted out, or all but the one that the rule
         names.
         """

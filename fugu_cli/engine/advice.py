@@ -117,7 +117,7 @@ async def _advise(
     advisor = team.members[available[0]]
     prompt = _prompt(context, number, call, arguments.question, asker, advisor)
     limits = spending.budgets_of(environment.limits.budget)
-    reserved = context.reserved.held
+    reserved = context.reservations.total
     prompt = spending.within_budget(log.state, advisor, prompt, limits, reserved)
     if refusal := spending.over_budget(log.state, advisor, prompt, limits, reserved):
         return ToolResult(text=f"{advisor.name} was not asked: {refusal}. {GO_ON}", ok=False)
@@ -145,12 +145,12 @@ async def _ask(
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.state)
         failed_cost = usd(pause.used, advisor.price)
-        reserved = context.reserved.beside(number) + failed_cost
+        reserved = context.reservations.of_other_turns(number) + failed_cost
         availability.check_budget(log.state, advisor, prompt, limits, reserved)
-        context.reserved.hold(number, worst_case + failed_cost)
+        context.reservations.reserve(number, worst_case + failed_cost)
         log.tell(availability.waiting_event(pause, number, advisor.name))
 
-    context.reserved.hold(number, worst_case)
+    context.reservations.reserve(number, worst_case)
     try:
         loaded = shown_media.loaded(prompt, partial(stored_media, log.path))
         reply = await context.team.agents[advisor.name].reply(loaded, say, wait)
@@ -162,7 +162,7 @@ async def _ask(
         text = f"{advisor.name} gave no advice: {failure}. {GO_ON}"
         return ToolResult(text=text, ok=False, paid=_paid(advisor, error.usage or Usage()))
     finally:
-        context.reserved.hold(number, 0.0)
+        context.reservations.reserve(number, 0.0)
     paid = _paid(advisor, reply.usage)
     answer = reply.text.strip()
     if reply.stop == "refusal":

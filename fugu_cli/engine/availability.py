@@ -106,7 +106,7 @@ async def decide(
 def _ends_for_want_of_agents(log: Log, team: Team, decision: Decision) -> bool:
     if not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
         return False
-    return not team.members.keys() - team.never - log.state.request.failed_agents.keys()
+    return not team.members.keys() - team.excluded - log.state.request.failed_agents.keys()
 
 
 def _next_try(
@@ -128,7 +128,7 @@ def _next_try(
     able = [
         name
         for name in team.members
-        if name not in team.never
+        if name not in team.excluded
         and name not in over_budget
         and excluded[name].kind in COOLDOWN_SECONDS
         and failures[name] < FAILED_TURNS_AFTER_WAITING
@@ -236,14 +236,14 @@ class CallPauses:
         if self._others == "none":
             return math.inf
         excluded = action_space.agents_out(
-            state, {*team.never, self._name}, tuple(team.members.values())
+            state, {*team.excluded, self._name}, tuple(team.members.values())
         )
         breaker = team.breaker
         if breaker is None:
             return 0.0 if team.members.keys() - excluded else math.inf
         if any(breaker.seconds(name) == 0 for name in team.members.keys() - excluded):
             return 0.0
-        able = team.members.keys() - team.never - {self._name}
+        able = team.members.keys() - team.excluded - {self._name}
         soonest = breaker.soonest(able, server_named=True) if self._others == "soon" else None
         return soonest[1] if soonest else math.inf
 
@@ -269,28 +269,28 @@ class BudgetReservations:
     """The estimated cost of running calls, by turn, in USD."""
 
     def __init__(self) -> None:
-        self._held: dict[int, float] = {}
-        self._back = asyncio.Event()
+        self._by_turn: dict[int, float] = {}
+        self._released = asyncio.Event()
 
-    def hold(self, turn: int, dollars: float) -> None:
-        """Set aside for a call; 0 gives it back."""
-        self._held[turn] = dollars
+    def reserve(self, turn: int, dollars: float) -> None:
+        """Reserve money for a turn's call; 0 releases it."""
+        self._by_turn[turn] = dollars
         if not dollars:
-            self._back.set()
+            self._released.set()
 
-    async def given_back(self) -> None:
-        """Until a call under way is over."""
-        self._back.clear()
-        await self._back.wait()
+    async def wait_for_release(self) -> None:
+        """Wait until a running call is over."""
+        self._released.clear()
+        await self._released.wait()
 
     @property
-    def held(self) -> float:
-        """All that is set aside."""
-        return sum(self._held.values())
+    def total(self) -> float:
+        """The money reserved for all turns, in USD."""
+        return sum(self._by_turn.values())
 
-    def beside(self, turn: int) -> float:
+    def of_other_turns(self, turn: int) -> float:
         """Return the money reserved for other turns, in USD."""
-        return self.held - self._held.get(turn, 0.0)
+        return self.total - self._by_turn.get(turn, 0.0)
 
 
 async def may_call(
@@ -305,13 +305,13 @@ async def may_call(
     `turn`.
     """
     limits = spending.budgets_of(budget)
-    while refusal := spending.over_budget(log.state, member, prompt, limits, reservations.held):
+    while refusal := spending.over_budget(log.state, member, prompt, limits, reservations.total):
         refusal_alone = spending.over_budget(log.state, member, prompt, limits)
         if refusal_alone:
             log.append(Failed(turn=turn, what=member.name, kind=BUDGET, message=refusal_alone))
             return False
         log.tell(Waiting(why=f"{member.name} waits for calls under way: {refusal}"))
-        await reservations.given_back()
+        await reservations.wait_for_release()
     return True
 
 

@@ -44,7 +44,7 @@ class TestRunCanceller:
         self._running: set[asyncio.Task[ToolResult]] = set()
         self._ended: set[asyncio.Task[ToolResult]] = set()
 
-    def now(self) -> bool:
+    def cancel(self) -> bool:
         """End the running calls. Return False if there are none."""
         running = [task for task in self._running if not task.done()]
         for task in running:
@@ -230,7 +230,7 @@ class Team:
     """
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     """The time that a request waits when no agent is available."""
-    never: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
     """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
 
 
@@ -287,7 +287,7 @@ class Environment:
     """The setting `advisor`, which engine/advisors.py reads: auto, off or the name of an agent."""
     never_advise: frozenset[str] = frozenset()
     """Agents that advise nobody."""
-    skip: TestRunCanceller = field(default_factory=TestRunCanceller)
+    test_canceller: TestRunCanceller = field(default_factory=TestRunCanceller)
     """With which the user ends a test run of fugu's."""
     mode_switch: ModeSwitch = field(default_factory=ModeSwitch)
     """Shared by all copies of this value: another mode holds for the request under way, too."""

@@ -317,9 +317,9 @@ async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
     if decision.reads_instructions and context.environment.instructions:
         system = f"{request.system}\n\n{context.environment.instructions}"
         request = request.model_copy(update={"system": system})
-    prompt = spending.within_budget(log.state, member, request, limits, context.reserved.held)
+    prompt = spending.within_budget(log.state, member, request, limits, context.reservations.total)
     if not await availability.may_call(
-        log, 0, member, prompt, context.environment.limits.budget, context.reserved
+        log, 0, member, prompt, context.environment.limits.budget, context.reservations
     ):
         return
     _record_steering(log, decision)

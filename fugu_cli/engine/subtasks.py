@@ -219,7 +219,7 @@ class _SubtaskGroup:
         model, team = subagent.model if subagent is not None else "", self.context.team
         if subagent is None or not model:
             return _Wish()
-        able = [member for name, member in team.members.items() if name not in team.never]
+        able = [member for name, member in team.members.items() if name not in team.excluded]
         if named := named_agents(model, able):
             return _Wish(named=tuple(named), what=subagent.file.name)
         if model == INHERIT:

@@ -419,12 +419,12 @@ async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> s
         return ""
     if judgement.forbidden or judgement.plan_mode:
         return judgement.refusal
-    if environment.rules.trusted or environment.skip.allowed_by_user:
+    if environment.rules.trusted or environment.test_canceller.allowed_by_user:
         return ""
     if judgement.verdict == "deny":
         return f"{judgement.refusal}, and so does `fugu trust` in this folder"
     permit = await _asked(log, environment, RestoredCall(run, run), judgement)
-    environment.skip.allowed_by_user = permit.allowed
+    environment.test_canceller.allowed_by_user = permit.allowed
     if permit.allowed:
         return ""
     trusts = ", and so does `fugu trust` in this folder" if permit.by == "headless" else ""
@@ -489,7 +489,7 @@ async def _finish_tool(
         return
     tool = on_original_files(_that_reads(tool) if reads else tool, log.state)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
-    ran = environment.skip.around(ran) if by_fugu and tool.skippable else ran
+    ran = environment.test_canceller.around(ran) if by_fugu and tool.skippable else ran
     state = (
         await content_key.content_key(environment.workspace, call)
         if environment.remembers and ran is tool

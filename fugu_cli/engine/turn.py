@@ -51,7 +51,7 @@ class TurnContext:
     log: Log
     team: Team
     environment: Environment
-    reserved: BudgetReservations = field(default_factory=BudgetReservations)
+    reservations: BudgetReservations = field(default_factory=BudgetReservations)
 
 
 async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -207,9 +207,9 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
         return
     prompt = compaction.within_window(prompt, member, tokens)
     limits = spending.budgets_of(environment.limits.budget)
-    prompt = spending.within_budget(log.state, member, prompt, limits, context.reserved.held)
+    prompt = spending.within_budget(log.state, member, prompt, limits, context.reservations.total)
     if not await availability.may_call(
-        log, turn.number, member, prompt, environment.limits.budget, context.reserved
+        log, turn.number, member, prompt, environment.limits.budget, context.reservations
     ):
         return
     for message in added:
@@ -240,7 +240,7 @@ async def _ask(
         log.append(interrupted_event(turn.number, name, "".join(call.said), cancelled))
         raise
     except AgentError as error:
-        context.reserved.hold(turn.number, 0.0)
+        context.reservations.reserve(turn.number, 0.0)
         shown = compaction.with_shown_limit(state, prompt, member, error)
         if shown is not None:
             await _compact(context, shown, prompt)
@@ -248,7 +248,7 @@ async def _ask(
             log.append(failed_event(turn.number, name, error))
         return
     finally:
-        context.reserved.hold(turn.number, 0.0)
+        context.reservations.reserve(turn.number, 0.0)
     named = _by_our_names(reply.calls, context.environment.toolbox)
     calls, thinking = with_call_ids(named, reply.thinking, _call_ids(named, turn))
     log.append(
@@ -309,7 +309,7 @@ class _UnderWay:
             context.team, member.name, _others(context.log.state, turn)
         )
         self.said: list[str] = []
-        context.reserved.hold(turn.number, self._most)
+        context.reservations.reserve(turn.number, self._most)
 
     def __call__(self, text: str) -> None:
         self.said.append(text)
@@ -329,11 +329,11 @@ class _UnderWay:
         context, number = self._context, self._turn.number
         self._pauses.check(pause, context.log.state)
         lost, budget = usd(pause.used, self._member.price), context.environment.limits.budget
-        reserved = context.reserved.beside(number) + lost
+        reserved = context.reservations.of_other_turns(number) + lost
         availability.check_budget(context.log.state, self._member, self._prompt, budget, reserved)
         if context.environment.client_channel is not None:
             context.environment.client_channel.wait(self._turn)
-        context.reserved.hold(number, self._most + lost)
+        context.reservations.reserve(number, self._most + lost)
         self.said.clear()
         context.log.tell(availability.waiting_event(pause, number, self._member.name))
 
@@ -367,7 +367,7 @@ def _give_to_larger_agent(context: TurnContext, turn: Turn, member: Member) -> b
         for candidate in context.team.members.values()
         if candidate.context > member.context
         and candidate.name not in excluded
-        and candidate.name not in context.team.never
+        and candidate.name not in context.team.excluded
     ]
     why = (
         f"the work does not fit what it reads ({member.context:,} tokens): it was summed up "
@@ -404,7 +404,7 @@ async def _compact(context: TurnContext, member: Member, conversation: Prompt) -
         context.team.agents[member.name],
         conversation,
         lambda prompt, lost: availability.check_budget(
-            log.state, member, prompt, limits, context.reserved.held + lost
+            log.state, member, prompt, limits, context.reservations.total + lost
         ),
     )
     window = context.team.members[member.name].context

@@ -382,7 +382,7 @@ async def _assign(
         )
     if request.client_request.in_tool_loop and len(request.log.events) == first_new:
         author = _newest_author(request.client_request.messages, request.find_author)
-        excluded = request.settings.team.never | request.log.state.request.failed_agents.keys()
+        excluded = request.settings.team.excluded | request.log.state.request.failed_agents.keys()
         available = request.settings.offered.keys() - excluded
         if author is not None and author.agent in available:
             reason = (

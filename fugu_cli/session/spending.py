@@ -55,11 +55,11 @@ class OtherSpending(Protocol):
     This session's own events may count payments of another day or project; these are subtracted.
     """
 
-    def day(self) -> float: ...
+    def others_today(self) -> float: ...
 
-    def project(self) -> float: ...
+    def others_in_project(self) -> float: ...
 
-    def held(self) -> float:
+    def reserved_by_others(self) -> float:
         """Return the estimated cost of running calls elsewhere."""
 
 
@@ -106,17 +106,17 @@ def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str,
     """
     session, elsewhere = state.cost, budgets.elsewhere
     shared = budgets.day is not None or budgets.project is not None
-    reserved = elsewhere.held() if elsewhere and shared else 0.0
+    reserved = elsewhere.reserved_by_others() if elsewhere and shared else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
         left.append((budgets.request - state.request_cost, "request", budgets.request))
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
-        others = elsewhere.day() + reserved if elsewhere else 0.0
+        others = elsewhere.others_today() + reserved if elsewhere else 0.0
         left.append((budgets.day - session - others, "day", budgets.day))
     if budgets.project is not None:
-        others = elsewhere.project() + reserved if elsewhere else 0.0
+        others = elsewhere.others_in_project() + reserved if elsewhere else 0.0
         left.append((budgets.project - session - others, "project", budgets.project))
     return min(left, default=None)
 
@@ -287,15 +287,15 @@ class Ledger:
                 del sums.calls[key]
         return list(lost.values())
 
-    def day(self) -> float:
+    def others_today(self) -> float:
         """USD spent today, less what `own` has ever spent."""
         return self.spent_today() - self._spent_by_own()
 
-    def project(self) -> float:
+    def others_in_project(self) -> float:
         """USD spent in this folder, less what `own` has ever spent."""
         return self.spent_in_project() - self._spent_by_own()
 
-    def held(self) -> float:
+    def reserved_by_others(self) -> float:
         """Return the USD that running calls may cost."""
         return self.file.sums().reserved()
 
@@ -351,13 +351,13 @@ class SessionAccount:
         self._own = sum(payment.dollars for payment in payments)
         log.listen(self._take)
 
-    def day(self) -> float:
+    def others_today(self) -> float:
         return self._ledger.spent_today() - self._own
 
-    def project(self) -> float:
+    def others_in_project(self) -> float:
         return self._ledger.spent_in_project() - self._own
 
-    def held(self) -> float:
+    def reserved_by_others(self) -> float:
         return self._file.sums().reserved(but=self._id)
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:

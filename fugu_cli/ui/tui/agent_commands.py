@@ -280,7 +280,10 @@ async def list_or_stop_jobs(controller: SessionController, argument: str) -> Non
 async def skip_test_run(controller: SessionController, argument: str) -> None:
     """End fugu's test run."""
     del argument
-    if controller.work.session is None or not controller.session.environment.skip.now():
+    if (
+        controller.work.session is None
+        or not controller.session.environment.test_canceller.cancel()
+    ):
         controller.say("no test run of fugu's is under way")
 
 

@@ -348,7 +348,7 @@ def test_a_call_waits_a_moment_and_no_longer_where_another_agent_can_act() -> No
 
 
 def test_the_last_agent_is_waited_for_up_to_the_limit() -> None:
-    alone = replace(team(CircuitBreaker()), never=frozenset({"b"}))
+    alone = replace(team(CircuitBreaker()), excluded=frozenset({"b"}))
     assert pausing(alone, begun(), 30.0, 90.0, 181.0) == [30.0, 90.0]
     assert pausing(replace(alone, wait_limit=WaitLimit(0.0)), begun(), 2.0, 2.0) == [2.0]
     log = begun()

@@ -316,7 +316,7 @@ def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_pa
     write(tmp_path, there, 4.0)
     store.fork_session(tmp_path, here, other)
     ledger = Ledger(tmp_path, here, mine)
-    assert (ledger.day(), ledger.project()) == (6.5, 2.5)
+    assert (ledger.others_today(), ledger.others_in_project()) == (6.5, 2.5)
     assert sum(one.dollars for one in all_payments(tmp_path)) == 7.5
 
 
@@ -364,19 +364,19 @@ def test_a_line_that_cannot_be_read_takes_no_other_out_of_the_sum(tmp_path: Path
         )
     )
     assert sum(one.dollars for one in all_payments(tmp_path)) == 1.5
-    assert Ledger(tmp_path, tmp_path).day() == 1.5
+    assert Ledger(tmp_path, tmp_path).others_today() == 1.5
 
 
 def test_what_was_spent_today_is_known_when_its_logs_are_gone(tmp_path: Path) -> None:
     path = write(tmp_path, tmp_path, 1.0)
-    assert Ledger(tmp_path, tmp_path).day() == 1.0
+    assert Ledger(tmp_path, tmp_path).others_today() == 1.0
     log = Log.memory(session(repo=str(tmp_path)))
     account = Ledger(tmp_path, tmp_path).tab(log, tmp_path / "sessions" / "served" / "a.jsonl")
     log.append(spent(0.5))
     account.close()
     path.unlink()
     again = Ledger(tmp_path, tmp_path)
-    assert (again.day(), again.project()) == (1.5, 1.5)
+    assert (again.others_today(), again.others_in_project()) == (1.5, 1.5)
 
 
 def test_a_call_of_a_killed_process_is_spent_and_known_to_its_session(tmp_path: Path) -> None:
@@ -395,8 +395,8 @@ def test_a_call_of_a_killed_process_is_spent_and_known_to_its_session(tmp_path: 
     subprocess.run([sys.executable, "-c", code, str(tmp_path), str(path)], check=False)
     ledger = Ledger(tmp_path, tmp_path)
     (lost,) = ledger.take_lost_calls(path)
-    assert (lost.agent, lost.usage.input, ledger.held()) == ("a", 50_000, 0.0)
-    assert ledger.day() == 1.5
+    assert (lost.agent, lost.usage.input, ledger.reserved_by_others()) == ("a", 50_000, 0.0)
+    assert ledger.others_today() == 1.5
     assert ledger.take_lost_calls(path) == []
 
 
@@ -419,15 +419,23 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
     tab, beside = ledger.tab(log, here / "a.jsonl"), ledger.tab(other, here / "b.jsonl")
     key = tab.begin_call(PAID, Usage(), 0.25)
     log.append(spent(1.0))
-    assert (beside.day(), beside.project(), beside.held()) == (1.0, 1.0, 0.25)
-    assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
+    assert (beside.others_today(), beside.others_in_project(), beside.reserved_by_others()) == (
+        1.0,
+        1.0,
+        0.25,
+    )
+    assert (tab.others_today(), tab.others_in_project(), tab.reserved_by_others()) == (
+        0.0,
+        0.0,
+        0.0,
+    )
     said = spending.over_budget(other.state, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
     assert "$0.0200 of the day's budget of $1.2700 are left" in said
     said = spending.over_budget(other.state, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
     assert "$0.0000 of the day's budget of $1.0000 are left" in said
     tab.end_call(key, PAID, Usage())
     tab.close()
-    assert (beside.day(), beside.held()) == (1.0, 0.0)
+    assert (beside.others_today(), beside.reserved_by_others()) == (1.0, 0.0)
 
 
 def test_a_failure_costs_what_its_provider_counted() -> None:
@@ -453,7 +461,7 @@ def test_what_was_spent_on_other_days_is_not_of_today(tmp_path: Path) -> None:
     old = [record.model_copy(update={"at": record.at - 3 * 86400}) for record in log.read(path)]
     path.write_text("".join(record.model_dump_json() + "\n" for record in old))
     ledger = Ledger(tmp_path, tmp_path)
-    assert (ledger.day(), ledger.project()) == (0.0, 1.0)
+    assert (ledger.others_today(), ledger.others_in_project()) == (0.0, 1.0)
     assert all_payments(tmp_path)[0].day == date.today() - timedelta(days=3)
 
 

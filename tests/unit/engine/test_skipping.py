@@ -41,7 +41,7 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
     async def impatient() -> None:
         async for item in log.follow():
             if isinstance(item, OutputStreamed) and "started" in item.text:
-                assert environment.skip.now()
+                assert environment.test_canceller.cancel()
                 return
 
     async def whole() -> Finished:
@@ -72,4 +72,4 @@ def test_where_nothing_runs_there_is_nothing_to_end(tmp_path: Path) -> None:
     environment = Stage(
         repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, {}
     ).environment()
-    assert not environment.skip.now()
+    assert not environment.test_canceller.cancel()
