@@ -53,9 +53,11 @@ def _code(arguments: Sequence[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with `code`. Where a KeyboardInterrupt, though caught, came out of an `exec`,
-    as dataclasses have one, `python -m` would end itself by SIGINT instead; another text that it
-    evaluates makes it forget that."""
+    """End the process with `code`.
+
+    `python -m` would end itself by SIGINT instead if a KeyboardInterrupt, though caught, came out
+    of an `exec` (dataclasses have one). Evaluating another text makes it forget that.
+    """
     eval("0")
     sys.exit(code)
 

@@ -196,8 +196,8 @@ def _provider_search(
 def build_collector(
     environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
 ) -> CollectorLink | str | None:
-    """Return the link to the user's collector, where the environment names one; a sentence where
-    there is none. `tell` gets what goes wrong later.
+    """Return the connection to the user's collector if the environment names one, or a sentence if
+    it cannot be used. `tell` receives later problems.
     """
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return None

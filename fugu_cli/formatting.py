@@ -175,8 +175,8 @@ def flatten(text: str, limit: int = 400) -> str:
 
 
 def excerpt(text: str, limit: int, whole: str) -> str:
-    """Return the text, without its middle where it has more than `limit` characters; `whole` tells
-    where all of it is.
+    """Return the text, without its middle if it has more than `limit` characters. `whole` says
+    where the whole text is.
     """
     if len(text) <= limit:
         return text

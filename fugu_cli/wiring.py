@@ -191,8 +191,9 @@ def build_circuit_breaker(
     refused_keys: RefusedKeys = REFUSED_KEYS,
     data: Path | None = None,
 ) -> CircuitBreaker:
-    """For these entries. Two of one model and one key are one account to the server. `data`: the
-    folder where accounts that are used up are kept for other processes.
+    """Return the circuit breaker of these entries. Entries with the same model and key are one
+    account for their server. `data` is the folder in which used-up accounts are noted for other
+    processes.
     """
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
     from fugu_cli.providers.quota_windows import QuotaFile
@@ -599,9 +600,7 @@ def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Ev
 
 
 def named_secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
-    """Return the environment; the variables that hold this pool's keys are named so that they count
-    as secrets.
-    """
+    """Return the environment with this pool's keys under names that count as secrets."""
     keys = {
         f"{name}_KEY": environ.get(name, "").strip()
         for name in (e.api_key_env for e in entries)
@@ -851,9 +850,11 @@ def build_conductor(
 def _turn_by_turn(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """Return the coordinator a configuration names, its checkpoint's hash, and what starts loading
-    it. A checkpoint that cannot decide here (no torch, no backbone, one that does not fit) leaves
-    the decision to the composed head, and every decision says so.
+    """Return the configured coordinator, the hash of its checkpoint, and a function that starts to
+    load it.
+
+    If a checkpoint cannot decide here (no torch, no backbone, or one that does not fit), the
+    composed head decides, and every decision says so.
     """
     from fugu_cli.coordinators import baselines
     from fugu_cli.coordinators import rules as coordinators_rules

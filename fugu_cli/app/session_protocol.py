@@ -145,7 +145,9 @@ class SetupOffer:
 
 @dataclass(frozen=True)
 class KeyAccepted:
-    """The server accepted the key, and lists these models; none where it was asked for no list."""
+    """The server accepted the key. `models` are those that it lists; () if it was not asked for a
+    list.
+    """
 
     host: str
     models: tuple[str, ...]

@@ -199,7 +199,7 @@ class ServeFlags:
 
 @dataclass(frozen=True)
 class LoginFlags:
-    """`fugu login`, as the user wrote it."""
+    """The flags of `fugu login`."""
 
     provider: Annotated[
         str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")

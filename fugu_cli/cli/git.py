@@ -233,8 +233,8 @@ def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -
 
 
 def _write_note(pending: _Pending, blame: CommitBlame) -> None:
-    """Attach the record of who wrote what. Hooks may have changed what was committed: then it is
-    looked at again.
+    """Attach the record of the authors to the commit. If hooks have changed the commit, its authors
+    are looked up again.
     """
     commit, tree = (
         pending.git.read_line("rev-parse", "HEAD"),

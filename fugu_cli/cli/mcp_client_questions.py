@@ -69,8 +69,8 @@ class CallingClient:
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     async def roots(self) -> Sequence[Path] | None:
-        """Return the folders that the client has open, None if it names none. Raises UsageError if it
-        does not answer.
+        """Return the folders that the client has open, None if it names none. Raises UsageError if
+        the client does not answer.
         """
         capabilities = self._session.client_capabilities
         if capabilities is None or capabilities.roots is None:

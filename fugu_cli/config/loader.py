@@ -509,7 +509,7 @@ def _parse_list_value(key: str, value: str) -> list[str]:
 
 
 def _parse_table_value(key: str, value: str) -> dict[str, object] | str:
-    """Parse a table written as in TOML, or a word that stands for one."""
+    """Parse a table as in TOML, or a single word that stands for one."""
     if not value.lstrip().startswith("{"):
         return {WORDS[key]: value} if key in WORDS else value
     try:

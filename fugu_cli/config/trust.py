@@ -128,8 +128,8 @@ def untrust(data: Path, folder: Path) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of each file that tells what to do. One that cannot be read counts as changed
-    every time.
+    """Return the SHA-256 of each file that can tell fugu or its agents what to do, by name. An
+    unreadable file counts as changed every time.
     """
     return {path.relative_to(folder).as_posix(): _hash(path) for path in _telling(folder)}
 

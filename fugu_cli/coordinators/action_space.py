@@ -244,9 +244,10 @@ def agents_out_of_turn(
 def agents_out_for_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Return what excludes agents from the next turn by the cascade's slots as well: where a Thinker
-    is due, the newest Worker; else all that are weaker than the strongest, once that one has worked
-    in vain: they would solve far less of it.
+    """Return the agents that cannot take the next turn, also by the cascade's slots.
+
+    If a Thinker is due, the newest Worker is excluded. If the strongest agent has worked in vain,
+    all weaker ones are, because they would solve far less of the work.
     """
     excluded = agents_out_of_turn(state, settings, members)
     if verifier_due(state):
@@ -303,8 +304,8 @@ def _without(
 
 
 def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]) -> Finished:
-    """Return the end of a request in which all agents are excluded: by `budget` where more money
-    would let one act, else as given up where an agent said `UNABLE:`.
+    """Return the end of a request in which all agents are excluded: by `budget` if more money would
+    let one act, as given up if an agent said `UNABLE:`, else as failed.
     """
     reasons = (
         "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in excluded.items())

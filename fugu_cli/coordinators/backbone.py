@@ -235,7 +235,7 @@ def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
 
 @contextmanager
 def out_of_memory_as_error(what: str) -> Iterator[None]:
-    """Torch says in several ways that memory ran out; here they become one MemoryError."""
+    """Turn the different errors by which torch reports missing memory into MemoryError."""
     import torch
 
     try:

@@ -542,7 +542,7 @@ class _Decision:
 
 
 def recorded_kinds(state: SessionState) -> dict[Kind, float] | None:
-    """Return the kinds that were read for the newest request, None where none were."""
+    """Return the kinds that were recorded for the newest request, None if none were."""
     number = len(state.requests)
     for event in reversed(state.events):
         if isinstance(event, KindRead) and not event.session and event.request == number:

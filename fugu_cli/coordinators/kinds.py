@@ -236,8 +236,8 @@ def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:
 
 @functools.lru_cache(maxsize=4)
 def build_kind_reader(files: KindFiles) -> BackboneKindReader:
-    """Return the process's reader for these files, which touches none before it is warmed or asked.
-    It never downloads.
+    """Return the process's reader for these files. It reads no file before it is warmed or used,
+    and never downloads.
     """
     return BackboneKindReader(functools.partial(_load_parts, files))
 

@@ -65,7 +65,7 @@ class _Cache(BaseModel):
 
 @dataclass(frozen=True)
 class UnreadRequest:
-    """A request whose kind nobody has read: its log, and its number there from 1."""
+    """A request whose kind has not been read yet: its log, and its number there, from 1."""
 
     path: Path
     number: int
@@ -256,7 +256,7 @@ def _of_requests(outcomes: SessionOutcomes, numbers: set[int]) -> SessionOutcome
 
 
 def _reduced(outcomes: SessionOutcomes) -> SessionOutcomes:
-    """Return outcomes of another repository as they count here."""
+    """Return the outcomes of another repository with the smaller weight that they have here."""
     return replace(
         outcomes,
         attempts=tuple(

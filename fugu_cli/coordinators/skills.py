@@ -156,8 +156,8 @@ class SkillTable:
     """By how much the skill rises where a model of a family is e times as large."""
 
     def skill_of(self, member: Member) -> ModelSkill:
-        """Return the skill that the entry names, else of its model, of its size, of its vendor, or
-        of anybody.
+        """Return the skill that the agent's entry names; else that of its model, its size or its
+        vendor; else that of any model.
         """
         if member.skill is not None:
             return ModelSkill(member.skill, BOARD_ERROR / 2, "your configuration")

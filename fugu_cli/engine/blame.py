@@ -440,8 +440,8 @@ async def blame_content(
 async def _source(
     workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes
 ) -> str:
-    """Return the path itself; where no edit names it, that of a file which is gone and much like
-    it: the user moved it.
+    """Return the path itself. If no edit names it, return the path of a removed file that is very
+    similar to it, because the user has moved that file.
     """
     last = {change.path: change.after for edit in made for change in edit.changes}
     if path in last:
@@ -482,7 +482,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
 
 
 def _file(path: str, state: FileState, *, lost: bool, later: bool) -> FileDiff | None:
-    """Return the file's changes, None if it is as it was at first."""
+    """Return the changes of a file, None if it is as it was at first."""
     hunks = tuple(_hunks(state.first, state.written))
     if not hunks and path == state.was and not lost:
         return None

@@ -55,7 +55,9 @@ async def blame_commit(
     contents: Mapping[str, bytes],
     every: Sequence[NamedSession],
 ) -> CommitBlame:
-    """Return the authors of the lines that these changes add, by the sessions here."""
+    """Return the authors of the lines that these changes add, according to the sessions of this
+    repository.
+    """
     edits = blame.merged_edits(
         edit for session in every for edit in blame.attributed_edits(*session)
     )
@@ -316,7 +318,7 @@ async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
 
 
 async def _read_trace(git: Git, note: str) -> AgentTrace:
-    """Return the record in a note; an empty one where it holds something else."""
+    """Return the record in a note; an empty record if the note holds something else."""
     size = (await git.try_run("cat-file", "-s", note)).out
     if not size.strip().isdigit() or int(size) > LONGEST_NOTE:
         return AgentTrace()

@@ -339,9 +339,9 @@ def _after(state: SessionState, turn: Turn, environment: Environment) -> NextSte
 
 
 def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environment) -> bool:
-    """Return whether a Worker that said its last word is shown what fails: tests or checks that
-    speak against the work, or whose report names a file that it changed. It is shown them once in
-    its turn, and no Worker the same results twice.
+    """Return whether a Worker that has said its last word is shown failing tests or checks: those
+    that speak against the work, or whose report names a file that it changed. A turn is shown them
+    only once, and the same results are shown to one Worker only.
     """
     if turn.assigned.plan or turn.assigned.subtask is not None or environment.rules.mode == "plan":
         return False

@@ -157,7 +157,7 @@ async def _run_end_hooks(context: TurnContext, number: int) -> None:
 
 
 class TurnRunner:
-    """Open turns by number, and what they wait for."""
+    """Runs open turns at the same time. Each waits for its next step or for an earlier turn."""
 
     def __init__(self, context: TurnContext, numbers: Sequence[int] = ()) -> None:
         self._context = context

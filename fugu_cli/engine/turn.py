@@ -68,7 +68,7 @@ async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def state_of_turn(state: SessionState, number: int) -> SessionState:
-    """Return the session as its turn `number` sees it: that turn is the newest."""
+    """Return the session from the view of its turn `number`, which is the newest turn in it."""
     turn = state.request.turn(number)
     is_isolated = turn is not None and (turn.assigned.plan or turn.assigned.subtask)
     return state.of_turn(number) if is_isolated else state

@@ -117,7 +117,9 @@ def _attached_media(state: SessionState) -> tuple[Media, ...]:
 
 
 def _work(state: SessionState, verifier: Turn) -> list[str]:
-    """Return who worked, what they changed and said last, and what Verifiers said before."""
+    """Return the agents that worked, what they changed and said last, and what Verifiers said
+    before.
+    """
     parts = []
     for turn in state.request.turns:
         if turn is verifier or turn.assigned.role == "thinker":

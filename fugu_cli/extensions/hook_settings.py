@@ -243,8 +243,8 @@ def _read_file(path: Path, folder: Path, *, is_user: bool) -> tuple[list[Hook], 
 def read_plugin_hooks(
     plugin: str, folder: Path, path: Path, inline: JsonValue | None
 ) -> DeclaredHooks:
-    """Read the hooks of a plugin in `folder`: those of the file `path`, or `inline` ones, which stand
-    in it.
+    """Read the hooks of a plugin in `folder`: those of the file `path`, or the `inline` ones of its
+    manifest.
     """
     source = f"the plugin {plugin} ({path.relative_to(folder).as_posix()})"
     try:

@@ -199,8 +199,8 @@ def _most_promising(
 
 
 def _named_value(path: str, request: str, words: set[str]) -> float:
-    """Return what it is worth that the request names the file: with its ending, or by a word that
-    may mean something else.
+    """Return the weight of a file that the request names, either with its ending or by a word that
+    may also mean something else.
     """
     name = PurePosixPath(path)
     if name.name in request:
@@ -255,11 +255,11 @@ def _definition_lines(
 def _definition_values(
     outlines: Mapping[str, FileOutline], words: set[str]
 ) -> dict[tuple[str, Definition], float]:
-    """Return what each definition is worth: by the files that use its name, and by whether the
+    """Return the weight of each definition: by the files that use its name, and by whether the
     request names it or one of its members.
 
-    A file that uses the name and names the defining file, as an import does, counts fully; another
-    one may mean something else.
+    A file that uses the name and also names the defining file, as an import does, counts fully; in
+    another file the name may mean something else.
     """
     defining: Counter[str] = Counter()
     for outline in outlines.values():

@@ -97,8 +97,8 @@ def _command_rule(text: str, root: Path) -> str:
 
 
 def _leading_behind_runner(command: Command, inner: Sequence[Command]) -> list[str]:
-    """Return a runner with the checker that it runs, as in `python -m pytest`; nothing for others,
-    and where options stand between.
+    """Return a runner and the checker that it runs, as in `python -m pytest`; () for other
+    commands, and if options stand between the two.
     """
     name, words = command.name, [word.text for word in command.words]
     verbs = RUNNERS.get(name, "").split()
@@ -111,8 +111,8 @@ def _leading_behind_runner(command: Command, inner: Sequence[Command]) -> list[s
 
 
 def _leading(command: Command, root: Path) -> list[str]:
-    """Return the program with its subcommand if there is one; nothing for a program that runs
-    whatever it is given.
+    """Return the program, with its subcommand if it has one; () for a program that runs whatever it
+    is given.
     """
     name, words = command.name, command.words
     if name in _OPEN or not _fits(words[0], _PLAIN):

@@ -257,9 +257,8 @@ def call_id(trace: str, agent: str, number: int) -> str:
 
 
 def author_by_tag(call: str, agents: Iterable[str]) -> CallAuthor | None:
-    """Return the one of `agents` that the tag in a call id stands for, or None.
-
-    Another replica may have answered, so only its name is known, not its reasoning.
+    """Return the agent that the tag in a call id stands for, None if there is none. Another replica
+    may have answered, so only the name is known, not the reasoning.
     """
     match = CALL.fullmatch(call)
     if match is None:

@@ -57,9 +57,8 @@ def _parse_arguments(tool: str, text: str) -> dict[str, object] | MalformedArgum
 
 
 def _parse_repeated(text: str) -> object:
-    """Parse a JSON value, which may stand there several times in a row if it is an object.
-
-    Raises ValueError, also where something else follows.
+    """Parse a JSON value. An object may be repeated several times in a row. Raises ValueError, also
+    if something else follows.
     """
     try:
         return parse_json(text)

@@ -252,8 +252,9 @@ class Undone(Value):
 
 
 class UndoStarted(Value):
-    """Files are about to be put back as `planned`. Without an Undone behind it, that was
-    interrupted. `snapshot` is of the files as they were then, None outside git."""
+    """Files are about to be restored as `planned`. If no Undone follows, that was interrupted.
+    `snapshot` holds the files as they were then, None outside git.
+    """
 
     type: Literal["undo_started"] = "undo_started"
     planned: Undone

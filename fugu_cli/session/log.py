@@ -569,7 +569,7 @@ def _why(error: ValidationError) -> str:
 
 def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
     """Return the newest version of fugu that wrote these lines, or that the unreadable `line`
-    names; "" if it is not newer than this one.
+    names; "" if that is not newer than this version.
     """
     versions = [record.event.version for record in records if isinstance(record.event, Opened)]
     if match := _VERSION.search(line, 0, HEAD):

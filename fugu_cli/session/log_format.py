@@ -42,7 +42,7 @@ class LineReader:
         self._format = 0
 
     def parse(self, line: bytes) -> Recorded:
-        """Parse a line. Raises ValidationError for one that is none, and UnreadableFormat."""
+        """Parse a line. Raises ValidationError if it is not an event, and UnreadableFormat."""
         if self._format == FORMAT:
             record = RECORDED.validate_json(line)
         else:

@@ -98,9 +98,8 @@ def no_tests_found(output: str) -> bool:
 
 
 def failed_count(output: str) -> int | None:
-    """Return how many tests failed or broke by a run's output, None if it does not say.
-
-    The last line that counts them is read, so that a test's own output does not decide.
+    """Return the number of failed tests that a run's output gives, None if it gives none. Only the
+    last line with such a number counts, so that a test's own output does not decide.
     """
     if modules := SUREFIRE.findall(output):
         return sum(int(failed) + int(broken) for _, failed, broken, _ in modules)

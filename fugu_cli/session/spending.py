@@ -329,10 +329,10 @@ class Ledger:
 
 
 class SessionAccount:
-    """The money of one session that is open in this process. Fits SharedAccount.
+    """The money of an open session of this process. Fits SharedAccount.
 
-    Payments are added to the file as they are logged. A call that is over stays reserved until its
-    payment is logged, so that no other process sees neither.
+    Payments are added to the file as they are logged. The reservation of a call lasts until its
+    payment is logged, so that other processes always see one of the two.
     """
 
     def __init__(self, ledger: Ledger, log: Log, path: Path) -> None:

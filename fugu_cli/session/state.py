@@ -329,8 +329,8 @@ class SessionState:
 
     @property
     def earlier_requests(self) -> list[RequestState]:
-        """The requests before the newest, without one whose plan the newest carries out: that one
-        holds the words of both.
+        """The requests before the newest. If the newest carries out the plan of the one before it,
+        that one is left out, because the newest holds the words of both.
         """
         earlier = self.requests[:-1]
         asked = self.request.asked
@@ -375,7 +375,7 @@ class SessionState:
     # Parts of the session as states of their own
 
     def before(self, assigned: Assigned) -> SessionState:
-        """Return the session as it was when a turn, one of its own, began."""
+        """Return the session as it was when one of its own turns began."""
         line = next(
             line for line in reversed(range(len(self.events))) if self.events[line] is assigned
         )

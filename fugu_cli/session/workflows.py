@@ -162,9 +162,10 @@ def turn_that_answers(workflows: Sequence[Workflow]) -> Turn | None:
 def turn_for_user(
     workflows: Sequence[Workflow], merges: Sequence[Merged], turns: Sequence[Turn]
 ) -> Turn | None:
-    """Return the turn whose words the user gets: the one that answers. Where that only agrees or is
-    a bare verdict, the turn it is about; of several that did the same job, the one whose work was
-    chosen."""
+    """Return the turn whose words the user gets: the one that answers. If that turn only agrees or
+    gives a bare verdict, it is the turn that it is about; of several that did the same job, the one
+    whose work was chosen.
+    """
     rounds = [flow for flow in workflows if flow.planned.within is None]
     changing = [index for index, flow in enumerate(rounds) if _has_changed(workflows, flow.number)]
     if changing:  # a later plan that changed nothing does not describe the change

@@ -218,11 +218,9 @@ class FileHistory:
         )
 
     async def take_back(self, effects: FileEffects) -> Restored:
-        """Undo what was done (in the order it was done), of each file where it still is as it was
-        left.
-
-        What is back already is left alone. Raises StorageError for what could not be put back, once
-        all else is; doing it again is safe.
+        """Undo changes (given in the order they were made) of each file that is still as it was
+        left. What was undone already is left alone. Raises StorageError for what could not be
+        restored, after everything else was; it is safe to run this again.
         """
         plan = self.standing(effects)
         async with self.contents() as contents:

@@ -19,7 +19,7 @@ SNAPSHOT_SECONDS = 20.0
 
 
 class PlainFolder:
-    """A folder outside git as it was, to be compared with what it becomes."""
+    """The earlier state of a folder outside git, to compare its present state with."""
 
     def __init__(self, history: FileHistory, before: str) -> None:
         self._history = history

@@ -134,9 +134,7 @@ def nested_below(root: Path, folder: str) -> Iterator[str]:
 
 
 class KnownRepository(NamedTuple):
-    """A nested repository's attribute, and the stamps by which it is known that nothing was changed
-    in it since.
-    """
+    """A nested repository's attribute, and stamps that show whether it has changed since."""
 
     attribute: str
     names: tuple[str, ...]

@@ -102,8 +102,9 @@ def remove_drafts(folders: Iterable[Path], since: float) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that only its owner may look into, also where it was there with other rights.
-    Raises OSError."""
+    """Make a folder that only its owner can read. An existing one gets these rights. Raises
+    OSError.
+    """
     path.mkdir(parents=True, exist_ok=True)
     if stat.S_IMODE(path.stat().st_mode) != 0o700:
         path.chmod(0o700)

@@ -48,9 +48,7 @@ def unified_diff_lines(
 
 
 def _moved_hunk(line: str, lines: int) -> str:
-    """Return the header of a hunk with line numbers that count these `lines` before it; other lines
-    as they are.
-    """
+    """Return the header of a hunk with its line numbers raised by `lines`; other lines unchanged."""
     header = re.fullmatch(r"@@ -(\d+)(.*) \+(\d+)(.*) @@(\n?)", line)
     if header is None:
         return line

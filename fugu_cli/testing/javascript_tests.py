@@ -205,7 +205,7 @@ def _program_words(root: Path, runner: _Runner) -> list[str]:
 
 
 def _pattern_of(path: str) -> str:
-    """Return a pattern for the test file and those like it, such as `src/**/*.test.ts`."""
+    """Return a pattern for the test file and similar ones, such as `src/**/*.test.ts`."""
     folder, _, name = path.rpartition("/")
     ending = re.search(r"(?:[.-](?:test|spec))?\.\w+$", name)
     if ending is not None:

@@ -142,8 +142,8 @@ def _nox_sessions(root: Path) -> Iterator[TestTask]:
 
 
 def _test_tasks(command: str, environments: dict[str, str]) -> Iterator[TestTask]:
-    """Yield the environments of tox or sessions of nox that have a name for tests, then those that
-    start a test runner. `environments` maps their names to what they run.
+    """Yield the environments of tox, or sessions of nox, whose names say that they run tests, then
+    those that start a test runner. `environments` maps their names to what they run.
     """
     named = [name for name in environments if name in _TASK_NAMES]
     starting = [name for name, text in environments.items() if _STARTS_RUNNER.search(text)]

@@ -93,8 +93,8 @@ class Invocation:
 
 
 def recognise_runner(command: str, root: Path) -> Invocation | None:
-    """Return the runner that `command` starts in `root`, None if it is unknown or more than one
-    thing.
+    """Return the test runner that `command` starts in `root`; None if it is unknown, or the command
+    does more than one thing.
     """
     before, folder, words = _split(command)
     if not words:

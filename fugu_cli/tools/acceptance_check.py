@@ -85,7 +85,7 @@ async def acceptance_check(
 async def run_check(
     arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
-    """Run it as things are now."""
+    """Run the check on the files as they are now."""
     result = await _run_command(arguments, workspace, say)
     if isinstance(result, ToolResult):
         return result

@@ -194,8 +194,8 @@ def conflict_marked_paths(git: UserGit, before: str, after: str) -> list[str]:
 
 
 def _conflict_marks(text: bytes) -> Counter[bytes]:
-    """Count the marks of a conflict, each with the lines between it and the next one, so that a
-    new conflict does not pass for one that was there.
+    """Count the conflict marks of a text, each with the lines up to the next one, so that a new
+    conflict is not taken for an earlier one.
     """
     starts = [match.start() for match in _CONFLICT.finditer(text)]
     ends = [*starts[1:], len(text)]

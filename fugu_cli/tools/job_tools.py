@@ -43,7 +43,7 @@ async def job_output(arguments: JobOutputArguments, workspace: Workspace, say: S
 
 
 async def job_stop(arguments: JobStopArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """End it with all it has started; the rest of its output."""
+    """End a job with all its processes, and return the rest of its output."""
     job = _find_job(arguments.job, workspace)
     if isinstance(job, ToolResult):
         return job

@@ -225,7 +225,7 @@ async def write(arguments: WriteArguments, workspace: Workspace, say: Say) -> To
 
 
 def write_planned(planned: PlannedFile | ToolResult, workspace: Workspace) -> ToolResult:
-    """Write what was planned; where nothing could be, that is the answer."""
+    """Write a planned file. A refusal is returned as it is."""
     if isinstance(planned, ToolResult):
         return planned
     try:

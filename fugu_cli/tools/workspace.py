@@ -289,8 +289,8 @@ class Workspace:
         return f"{changed} Read it again, then change it." if changed else ""
 
     def change_since_read(self, path: Path, data: bytes, name: str) -> str:
-        """Return a sentence that says who changed `path`, which now holds `data`, since it was
-        read; "" where nobody did.
+        """Return a sentence about who changed `path`, which now holds `data`, since it was read; ""
+        if nobody did.
         """
         if not self.seen.has_changed(path, data):
             return ""

@@ -144,7 +144,7 @@ def _outer_ignore_rules(root: Path, repository: Repository) -> list[str]:
 
 
 def _rule_inside(rule: str, folders: Sequence[str]) -> str:
-    """Return an ignore rule as it reads in the innermost folder, "" if it says nothing about files
+    """Return an ignore rule from the view of the innermost folder, "" if it does not concern files
     there.
     """
     negation, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
@@ -206,10 +206,10 @@ async def worktree_changes(
 async def apply_changes(
     workspace: Workspace, changes: Sequence[FileChange]
 ) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
-    """Make the same changes in the repository: those made, and the paths left alone because they
-    are not as they were, or something is in the way.
+    """Make changes in the repository. Return those that were made, and the paths that were left
+    alone because they have been changed or something is in the way.
 
-    A file that is as it should be already counts as made: running it again is safe.
+    A file that is already as it should be counts as made, so that it is safe to run this again.
     """
     inverse = FileEffects(tuple(changes)).back  # taking this back makes the changes
     with contextlib.suppress(StorageError):

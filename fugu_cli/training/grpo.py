@@ -160,7 +160,7 @@ def second_round_example(
 
 
 class FirstRound(Value):
-    """A first round: what was written, and its outcome where that is a workflow."""
+    """A first round: the planner's reply, and its outcome if that is a workflow."""
 
     example: PlannerExample
     reply: str

@@ -90,8 +90,9 @@ class ThinkingBlock:
 
 @dataclass(frozen=True)
 class ToolBlock:
-    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what
-    it changed, `inside` what the subtask that it began has said and done."""
+    """A call that was judged, runs or has ended. `live` is the newest output of a running call,
+    `patch` the diff of its changes, and `inside` what the subtask that it began has said and done.
+    """
 
     call: Call
     permitted: Permitted
@@ -135,7 +136,7 @@ class ToolBlock:
 
     @property
     def over(self) -> bool:
-        """Its result is known, or there will be none."""
+        """True if the result of the call is known, or there will be none."""
         return self.result is not None or self.cut or not self.permitted.allowed
 
 

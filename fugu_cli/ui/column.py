@@ -237,8 +237,8 @@ class Column:
         return self.stack.top(anchor) + min(within, max(len(self.stack.paint(anchor)) - 1, 0))
 
     def move(self, y: int, by: int) -> int:
-        """Return `y` moved by some lines. Moving up paints the pieces on the way first, so that the
-        text moves by exactly as many.
+        """Return `y` moved by some lines. Before moving up, the pieces on the way are painted, so
+        that the text moves by exactly that number.
         """
         if not self._owners or by >= 0:
             return y + by

@@ -287,7 +287,7 @@ class PromptTerminal:
             self.redraw()
 
     async def typed_answer(self, letters: str) -> str:
-        """Return the next of these letters that is typed as a line, "" where the question is left."""
+        """Return the first of these letters that is typed as a line, "" if the question is left."""
         self._letters = letters
         try:
             return (await self.typed(secret=False)).lower()

@@ -322,7 +322,7 @@ class InlineTerminal(Protocol):
         """Return the next typed line, masked if `secret`."""
 
     async def typed_answer(self, letters: str) -> str:
-        """Return the next of these letters that is typed as a line, "" where the question is left."""
+        """Return the first of these letters that is typed as a line, "" if the question is left."""
 
     def insert(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""

@@ -48,8 +48,10 @@ class ReviewFinding(ReportedFinding, frozen=True):
 
 @dataclass(frozen=True)
 class Review:
-    """The confirmed findings, the worst first; how many there were before, who found and who
-    judged, and what it cost. `unfinished` says what was not looked at; "" where everything was."""
+    """The confirmed findings, the worst first, with the number of all findings, the agents that
+    found and judged them, and the cost. `unfinished` says what was not reviewed, "" if everything
+    was.
+    """
 
     findings: tuple[ReviewFinding, ...]
     reported: int

@@ -60,7 +60,7 @@ def _block_markdown(block: Block) -> str:
 
 
 def session_html(records: Sequence[Recorded], session: str) -> str:
-    """Return the trace and the unfolded conversation as one page that needs nothing else."""
+    """Return the trace and the unfolded conversation as one page that loads nothing else."""
     from rich.console import Console
     from rich.segment import Segments
     from rich.terminal_theme import DEFAULT_TERMINAL_THEME

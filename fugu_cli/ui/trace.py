@@ -97,7 +97,9 @@ def workflow_lines(state: SessionState, rows: Sequence[DecisionRow], width: int)
 def _step_turns(
     state: SessionState, rows: Sequence[DecisionRow], plan_number: int, step: int, width: int
 ) -> list[str]:
-    """Return the turns of a step (of a plan, both by number), or the plan that it became."""
+    """Return the turns of a step, or of the workflow that the step became. Plan and step are given
+    by number.
+    """
     key = (plan_number, step)
     own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == key]
     lines = [line for row in own for line in _indented(_step_turn(state, row), width)]

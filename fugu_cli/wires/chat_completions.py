@@ -769,7 +769,7 @@ ENCODED_FINISH_REASONS: dict[StopReason, str] = {
 
 
 def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
-    """Return the answer as one object."""
+    """Return the answer as a JSON object."""
     message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning

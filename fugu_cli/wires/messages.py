@@ -779,7 +779,7 @@ ERROR_TYPES = {
 
 
 def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
-    """Return the answer as one message."""
+    """Return the answer as a JSON message."""
     content: list[JsonValue] = []
     if answer.reasoning:
         content.append({"type": "thinking", "thinking": answer.reasoning, "signature": head.id})

@@ -235,7 +235,7 @@ class ResponsesDecoder(ReplyDecoder):
         return ""  # the lifecycle, and whatever is added to this protocol later
 
     def _add_response(self, response: _Response) -> str:
-        """Take the final response, whose items replace the streamed ones unless it has none."""
+        """Take the final response. Its items replace the streamed ones, unless it has none."""
         self._last, self.finished = response, True
         if response.usage is not None:
             writing_costs = server_quirks.bills_cache_writes(self._endpoint)
@@ -783,7 +783,7 @@ ERROR_CODES = {429: "rate_limit_exceeded", 402: "insufficient_quota", 503: "serv
 
 
 def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
-    """Return the answer as one object."""
+    """Return the answer as a JSON object."""
     items: list[JsonValue] = []
     if answer.reasoning:
         items.append(_reasoning_output(f"{head.id}-reasoning", answer.reasoning))

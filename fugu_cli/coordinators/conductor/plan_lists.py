@@ -158,8 +158,8 @@ def _same_values(first: list[object], second: list[object]) -> bool:
 
 
 def _end(text: str, start: int) -> int | None:
-    """Return the place after the bracket that closes the one at `start`; quotes are respected. None
-    when there is none.
+    """Return the position after the bracket that closes the one at `start`, None if there is none.
+    Brackets in quotes do not count.
     """
     depth, at = 0, start
     while at < len(text):
@@ -205,9 +205,10 @@ def _after_string(text: str, start: int) -> int | None:
 
 
 def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
-    """Return the list a bracketed text is: as a Python literal, as JSON, then both again with smart
-    quotes made plain and bullets taken off. None when it is no list. `quoted`: its label was, so it
-    is JSON first.
+    """Return the list that a bracketed text stands for, None if it is none.
+
+    The text is read as a Python literal and as JSON, then again with plain quotes and without
+    bullets. `quoted`: its label stood in quotes, so JSON is tried first.
     """
     reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
     for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):

@@ -243,9 +243,7 @@ def _before(state: SessionState) -> str:
 
 
 def _tests(state: SessionState, form: PlanLimits) -> str:
-    """Return the test command, and how the tests stand where they were run on the files as they
-    are.
-    """
+    """Return the test command, and the results of the tests if they ran on the present files."""
     run, request = state.request.tests, state.request.asked
     if request is None or request.test_command is None:
         return ""

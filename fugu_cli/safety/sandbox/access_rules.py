@@ -427,8 +427,9 @@ def _also_sealed(root: Path, options: AccessOptions) -> Iterator[Path]:
 
 
 def opened_paths(root: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the paths in `root` that patterns open: folders of which a pattern opens all, be they
-    there or not, and files that are there."""
+    """Return the paths in `root` that patterns open: existing files, and folders that a pattern
+    opens completely, whether they exist or not.
+    """
     paths: list[Path] = []
     for pattern in patterns:
         whole = pattern.removesuffix("/**")
@@ -470,8 +471,9 @@ def _system_home() -> str:
 
 
 def program_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return where the programs on PATH are, the Python that runs fugu, and fugu, as far as they
-    lie in places that are hidden: they work all the same."""
+    """Return the folders of the programs on PATH, of the Python that runs fugu, and of fugu, if
+    they lie in hidden places. Commands can still use them.
+    """
     return tuple(dict.fromkeys(_programs(environ, _homes(environ))))
 
 

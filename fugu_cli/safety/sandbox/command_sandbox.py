@@ -276,8 +276,8 @@ class Sandbox:
         self._expected.add(path)
 
     def launch(self, command: str, *, read_only: bool = False) -> Launch:
-        """Return what holds for one command line, with the disk as it is now. `read_only`: it
-        can write its private folder and the caches alone. Raises what `mechanism` raises.
+        """Return the access of one command line, for the files as they are now. `read_only`: it can
+        write only its private folder and the caches. Raises what `mechanism` raises.
         """
         from fugu_cli.safety.sandbox.access_rules import AccessOptions, file_access, opened_paths
         from fugu_cli.safety.sandbox.git_access import git_folder_written_by, nested_git_folders

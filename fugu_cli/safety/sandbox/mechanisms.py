@@ -84,9 +84,10 @@ def launcher_command(module: str = "launcher") -> list[str]:
 
 @cache
 def find_mechanism(mode: SandboxMode, path: str) -> Mechanism:
-    """Choose the mechanism for `mode`, looking for bwrap on `path` (as PATH).
+    """Choose the mechanism for `mode`. `path` is the PATH on which bwrap is searched.
 
-    The first one that holds; else one that confines in part, with the reason in `why`; else `none`.
+    It is the first one that holds; else one that confines in part, with the reason in `why`; else
+    `none`.
     """
     if mode == "off":
         return Mechanism("none", why="the sandbox is turned off")

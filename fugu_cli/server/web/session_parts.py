@@ -237,7 +237,7 @@ def send_form(action: str) -> Markup:
 
 
 def decisions_table(rows: Sequence[TraceRow]) -> Markup:
-    """Return the table of turns: who acted, in which role, and what it took."""
+    """Return the table of turns: agent, role, time and cost."""
     cells = []
     for row in rows:
         match row:

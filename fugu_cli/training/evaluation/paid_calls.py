@@ -99,7 +99,7 @@ UNDER_WAY_FILE = "under-way.jsonl"
 
 @dataclass(frozen=True)
 class _RunningCall:
-    """A call under way: its newest line, the most USD that it may cost, and when it began."""
+    """A running call: its newest line, the most USD that it may cost, and the time when it began."""
 
     line: CallUnderWay
     reserved: float
