@@ -215,11 +215,9 @@ class LanguageServers:
         """
 
         async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
-            paths = (
-                list(self._paths(tool, arguments))
-                if real_path(workspace.root) == self._root
-                else []
-            )
+            paths: list[Path] = []
+            if real_path(workspace.root) == self._root:
+                paths += self._paths(tool, arguments)
             if tool.effect == "writes":
                 for path in paths:
                     self._show(path)
@@ -371,8 +369,9 @@ class _Server:
             self._documents[path] = asyncio.create_task(self._open(path, text))
 
     async def news(self, path: Path, root: Path, until: float) -> list[str]:
-        """Errors of the file that were not there before, and were not told. Waits for them `until`
-        a moment of the loop; what comes later is told the next time."""
+        """Return errors of the file that are new and were not reported before. They are waited for
+        `until` a moment of the loop; later ones are reported the next time.
+        """
         opening, loop = self._documents.get(path), asyncio.get_running_loop()
         if opening is None:
             return []
@@ -389,11 +388,9 @@ class _Server:
             if until:
                 return []
         published = self._published.get(path.as_uri())
-        if (
-            published is None
-            or published.version not in (None, document.version)
-            or published.at < document.sent
-        ):
+        if published is None or published.version not in (None, document.version):
+            return []
+        if published.at < document.sent:
             return []
         lines, counts = [], Counter[tuple[str, str]]()
         for error in published.errors:

@@ -285,11 +285,9 @@ class McpConnection:
             )
             return ToolResult(text=text, ok=False)
         if link is None or link.ended.is_set():
-            outlook = (
-                "It is being started again."
-                if self.state != "failed"
-                else "It is not started again."
-            )
+            outlook = "It is being started again."
+            if self.state == "failed":
+                outlook = "It is not started again."
             return ToolResult(
                 text=f"The MCP server `{name}` is not running: {self.why}. {outlook}", ok=False
             )

@@ -140,8 +140,8 @@ def _token_variables(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
 
 
 async def revoke(settings: RemoteServer, stored: str) -> str:
-    """Ask a server to revoke the tokens of a stored login (RFC 7009). Return why they may go on
-    working, "" where they do not.
+    """Ask a server to revoke the tokens of a stored login (RFC 7009). Return the reason why they
+    may still work, "" if they do not.
     """
     import httpx
 

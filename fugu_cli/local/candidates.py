@@ -139,32 +139,23 @@ def candidates(files: Mapping[str, str], output: str) -> list[CodeCandidate]:
     Single lines come first, because they cost least: those that the output names, then those of
     short functions. Then come function bodies, the other lines, and bodies again, with sampling.
     """
-    blamed = [
-        (path, function)
-        for path, content in files.items()
-        for function in blamed_functions(path, content, output)
-    ][:MOST_FUNCTIONS]
+    blamed: list[tuple[str, Function]] = []
+    for path, content in files.items():
+        blamed += [(path, function) for function in blamed_functions(path, content, output)]
+    del blamed[MOST_FUNCTIONS:]
     lines = [_lines_of(path, files[path], function) for path, function in blamed]
     all_lines = list(chain.from_iterable(lines))
-    broken = [
-        candidate
-        for path in files
-        for number in lines_in_output(path, output)
-        for candidate in all_lines
-        if (candidate.path, candidate.line) == (path, number - 1)
-    ]
+    named: list[CodeCandidate] = []
+    for path in files:
+        for number in lines_in_output(path, output):
+            position = (path, number - 1)
+            named += [line for line in all_lines if (line.path, line.line) == position]
     short = sorted((group for group in lines if len(group) <= LINES_OF_SHORT), key=len)
-    order = [
-        *list(reversed(broken))[:BROKEN_LINES],
-        *chain.from_iterable(short),
-        *(CodeCandidate(path, function) for path, function in blamed),
-        *all_lines,
-        *(
-            CodeCandidate(path, function, sample=sample)
-            for sample in range(1, SAMPLES + 1)
-            for path, function in blamed
-        ),
-    ]
+    order = [*named[::-1][:BROKEN_LINES], *chain.from_iterable(short)]
+    order += [CodeCandidate(path, function) for path, function in blamed]
+    order += all_lines
+    for sample in range(1, SAMPLES + 1):
+        order += [CodeCandidate(path, function, sample=sample) for path, function in blamed]
     return list(dict.fromkeys(order))
 
 

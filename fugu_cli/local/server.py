@@ -118,29 +118,24 @@ def _server(settings: ServerSettings, prefix: str) -> xllamacpp.Server:
     """Load the model and listen. llama.cpp writes what goes wrong to standard error, which is the
     log.
     """
-    os.environ["OMP_WAIT_POLICY"] = (
-        "passive"  # read when the library loads; spinning threads starve a busy machine
-    )
+    # read when the library loads; spinning threads starve a busy machine
+    os.environ["OMP_WAIT_POLICY"] = "passive"
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = settings.model
     params.model_alias = {Path(settings.model).stem}
     params.hostnames, params.port, params.api_prefix = ["127.0.0.1"], 0, prefix
-    params.n_ctx, params.n_parallel = (
-        settings.context,
-        1,
-    )  # measured: a second slot costs memory and gains nothing
+    params.n_ctx = settings.context
+    params.n_parallel = 1  # measured: a second slot costs memory and gains nothing
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.fit_params, params.offline, params.use_jinja = False, True, True
     params.cache_ram_mib = CACHE_RAM_MIB
     params.speculative.types = [
         xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
     ]
-    params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = (
-        REPEATED,
-        GUESSED,
-    )
+    params.speculative.ngram_simple.size_n = REPEATED
+    params.speculative.ngram_simple.size_m = GUESSED
     params.ui, params.endpoint_slots, params.verbosity = False, False, 1
     try:
         return xllamacpp.Server(params)

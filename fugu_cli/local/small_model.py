@@ -178,7 +178,7 @@ class _Turn:
         return await self._answer()
 
     async def _repair(self) -> Reply:
-        """Try the next change where tests fail."""
+        """Try the next change that may repair failing tests."""
         progress, output = self.progress, self.progress.test_output or ""
         if looks := self._looks(f"{self._request}\n{output}", tests_fail=True):
             return self._call(looks)
@@ -190,13 +190,17 @@ class _Turn:
                 tests=_tests_shown(output, TEST_OUTPUT),
             )
             return await self._model.ask(question, WORDS)
-        order = self._candidates()
+        untried = self._candidates()[progress.tried :]
+        if progress.replies >= MOST_REPLIES:
+            untried = []
         texts: list[str] = []
-        for candidate in order[progress.tried :] if progress.replies < MOST_REPLIES else []:
+        for candidate in untried:
             content = progress.kept[candidate.path]
             new = await self._written(candidate, content, output)
             is_new = new is not None and (candidate.path, new) not in progress.tested
-            text = f"{TRIED}{candidate.place}{'' if is_new else ': nothing new'}"
+            text = f"{TRIED}{candidate.place}"
+            if not is_new:
+                text += ": nothing new"
             texts.append(text)
             self._model.say(f"{text}\n")
             if new is not None and is_new:
