@@ -62,13 +62,13 @@ class Others:
     def __init__(self, day: float, project: float) -> None:
         self._day, self._project = day, project
 
-    def day(self) -> float:
+    def others_today(self) -> float:
         return self._day
 
-    def project(self) -> float:
+    def others_in_project(self) -> float:
         return self._project
 
-    def held(self) -> float:
+    def reserved_by_others(self) -> float:
         return 0.0
 
 
