@@ -276,7 +276,7 @@ def _fail_without_room(context: TurnContext, number: int, member: Member) -> Non
     """
     turn = state_of_turn(context.log.state, number).request.turns[-1]
     is_cut = turn.silent_cuts > 0 and not harness.has_more_room(turn, member)
-    if not is_cut or context.environment.voice is not None or member.protocol != "native":
+    if not is_cut or context.environment.client_channel is not None or member.protocol != "native":
         return
     limit = turn.replies[-1].max_tokens
     message = f"its reply reached the limit of {limit:,} tokens before the first word"

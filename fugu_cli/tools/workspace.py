@@ -409,8 +409,8 @@ class Workspace:
         with resolved_folder(path.parent, make=True) as folder:
             old = read_resolved(path) if path.is_file() else None
             before = self.history.keep(old) if old is not None else None
-            if self.box is not None:
-                self.box.expect(path)
+            if self.sandbox is not None:
+                self.sandbox.expect(path)
             write_atomically(path, data, mode, folder)
         # a place changed by quoting it does not show what else is in the file
         if old is None or (self.seen.knows(path) and not self.seen.has_changed(path, old)):
