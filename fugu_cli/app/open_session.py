@@ -109,7 +109,7 @@ class Session:
     """What the user keeps for later sessions; None where nothing is read and kept."""
     memory_notes: tuple[str, ...] = ()
     """Sentences about the memory that the user has been told."""
-    map: RepositoryMap | None = None
+    repository_map: RepositoryMap | None = None
     """Draws maps of the repository; None before the first one."""
     effort: Effort = ""
     """The reasoning effort from the next request on, "" for each entry's own."""
@@ -509,9 +509,9 @@ async def _draw_maps(session: Session, request: str) -> dict[str, str]:
         call = Call.make("map", "read", path=path)
         return policy.judge(call, environment.rules, session.root).verdict == "allow"
 
-    if session.map is None:
-        session.map = RepositoryMap(session.root)
-    draw = partial(session.map.draw, request, may_read=may_read)
+    if session.repository_map is None:
+        session.repository_map = RepositoryMap(session.root)
+    draw = partial(session.repository_map.draw, request, may_read=may_read)
     maps = {}
     if is_planned:
         has_definitions = is_prompted and setting != "off"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fugu_cli.coordinators import AskPlanner, MergeTurns, ParallelTurns
 from fugu_cli.coordinators.conductor import step_context
-from fugu_cli.engine import availability, secret_restoration
+from fugu_cli.engine import availability
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
@@ -278,7 +278,7 @@ class TurnRunner:
         )
 
     def _reads(self, context: TurnContext, call: Call) -> bool:
-        from fugu_cli.engine import content_key
+        from fugu_cli.engine import content_key, secret_restoration
 
         environment = context.environment
         try:

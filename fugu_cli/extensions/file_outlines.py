@@ -127,7 +127,7 @@ def _outline_of(line: bytes) -> tuple[str, FileOutline]:
             Definition(name, row, signature, tuple(members))
             for name, row, signature, members in definitions
         ),
-        identifiers=frozenset(identifiers),
+        identifiers=frozenset(map(sys.intern, identifiers)),
     )
     return path, outline
 

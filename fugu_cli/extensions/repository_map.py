@@ -27,6 +27,7 @@ from fugu_cli.safety.git_process import (
     users_environment,
 )
 from fugu_cli.safety.paths import quoted_path
+from fugu_cli.safety.programs import program_environment
 from fugu_cli.session.open_work import BYTES, byte_size
 from fugu_cli.snapshots.git_repositories import find_repository
 from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
@@ -96,16 +97,16 @@ class RepositoryMap:
     async def _read(self, files: Sequence[str]) -> dict[str, FileOutline]:
         """Return the outlines of `files`, reading those that have changed since the last time."""
         stamps = await asyncio.to_thread(_stamps, self.root, files)
-        kept = {
-            path: kept
-            for path, kept in self._outlines.items()
-            if path in stamps and stamps[path] == kept[0]
+        current = {
+            path: (stamp, outline)
+            for path, (stamp, outline) in self._outlines.items()
+            if stamps.get(path) == stamp
         }
-        changed = [path for path in files if path in stamps and path not in kept]
+        changed = [path for path in files if path in stamps and path not in current]
         for path, outline in (await read_outlines(self.root, changed)).items():
-            kept[path] = (stamps[path], outline)
-        self._outlines = kept
-        return {path: kept[path][1] for path in files if path in kept}
+            current[path] = (stamps[path], outline)
+        self._outlines = current
+        return {path: current[path][1] for path in files if path in current}
 
 
 def _words_of(request: str) -> set[str]:
@@ -123,6 +124,7 @@ def _list_files(root: Path) -> list[str]:
             done = subprocess.run(
                 [*command, "--glob=!.git"],
                 cwd=root,
+                env=program_environment(root),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=LIST_SECONDS,
@@ -209,6 +211,7 @@ def _named_value(path: str, request: str, words: set[str]) -> float:
 
 
 def _stamps(root: Path, files: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return the time and the size of each file, which tell whether it has changed."""
     stamps = {}
     for path in files:
         try:

@@ -10,7 +10,7 @@ from fugu_cli.engine import orchestrator
 from fugu_cli.engine.context_use import PARTS, context_use
 from fugu_cli.messages import Call, Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
-from fugu_cli.session.events import Asked, Member, Price
+from fugu_cli.session.events import Asked, Member, MemoryText, Price
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
 from tests.reacting import Reacting, Stage, calls, repository, results, says
@@ -96,6 +96,10 @@ def test_before_anything_was_asked_it_is_a_guess_for_everybody(stage: Stage) -> 
         ("other", False, 0, 100_000),
     ]
     assert set(found[0].parts) == {"system prompt", "tools", "conversation"}
+    memory = MemoryText(file="MEMORY.md", text="- use tabs")
+    asked = Asked(text="go", repository_map="main.py\n  1: def main()", memory=(memory,))
+    parts = context_use(SessionState((asked,)), stage.team(), stage.environment())[0].parts
+    assert 10 < parts["repository map"] < 40 and 40 < parts["memory"] < 80
 
 
 def test_an_agent_without_a_price_costs_nobody_knows_what(stage: Stage) -> None:
