@@ -211,7 +211,7 @@ def _local_servers(config: Config) -> Iterator[Finding]:
         message = (
             f"{server.base_url}, where {server.name} listens, offers {len(server.models)} models"
         )
-        yield Finding("ok", "local server", message, "`fugu pool` shows an entry for it")
+        yield Finding("ok", "local server", message, "`fugu pool` says how to use it")
 
 
 def _checkpoint(path: Path, config: Config) -> Finding:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from fugu_cli.app.key_trial import check_address, try_address
 from fugu_cli.app.session_protocol import ServerModels, TrialWire
-from fugu_cli.cli.current_folder import print_clean, say
+from fugu_cli.cli.current_folder import LOCAL_HOSTS, print_clean, say
 from fugu_cli.cli.init import pool_sentence
 from fugu_cli.cli.login import MOST_TRIES, ask_line, ask_secret, check_form, read_piped_key
 from fugu_cli.config import kept_keys
@@ -71,6 +71,9 @@ def add_server_agent(
     lines.append(f"agent {name} was added to {user_file.path}")
     if copy is not None:
         lines.append(f"the earlier file is kept as {copy}")
+    url = urlsplit(base_url)
+    if key and url.scheme == "http" and url.hostname not in LOCAL_HOSTS:
+        lines.append(f"the key goes to {url.netloc} unencrypted: its address begins with http://")
     if not had_agents:
         lines.append(pool_sentence(found_agents))
     return lines

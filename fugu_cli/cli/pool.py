@@ -9,6 +9,7 @@ import glob
 import math
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -32,8 +33,6 @@ from fugu_cli.cli.flags import settings_of
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import (
     EMBEDDED,
-    entry_name,
-    entry_text,
     has_assumed_price,
     unready_services,
     unusable_entries,
@@ -372,7 +371,7 @@ def show_pool() -> int:
 
         print_estimates(loaded, tuple(entry.member() for entry in entries))
     for local_server in local_servers(loaded.config):
-        _print_lines(_offer(local_server))
+        print_clean(_offer(local_server))
     return 0
 
 
@@ -388,16 +387,15 @@ SHOWN = 5
 
 
 def _offer(local_server: LocalServer) -> str:
-    """Describe a server that was found, and the entry that adds it to the pool."""
+    """Describe a server that was found, and the command that adds a model of it to the pool."""
     names = ", ".join(local_server.models[:SHOWN]) + (
         ", ..." if len(local_server.models) > SHOWN else ""
     )
-    introduction = (
+    model = shlex.quote(local_server.models[0])
+    return (
         f"found: {local_server.base_url}, where {local_server.name} listens, offers {names}; "
-        f"to use it, add to ~/.fugurc:"
+        f"`fugu login --base-url {local_server.base_url} --model {model}` adds one to the pool"
     )
-    plain = entry_name(f"{local_server.name}-{local_server.models[0]}")
-    return f"{introduction}\n{entry_text(plain, local_server.models[0], local_server.base_url)}"
 
 
 def _print_lines(text: str) -> None:

@@ -18,7 +18,6 @@ import pytest
 from fugu_cli.__main__ import called
 from fugu_cli.cli.current_folder import LOGIN_NOTE, check_embedded
 from fugu_cli.config import Config
-from fugu_cli.config.loader import parse_layer
 from fugu_cli.local.store import Store
 from fugu_cli.providers.local_servers import find_local_servers
 from tests.acceptance.driving import Agent, Place
@@ -227,23 +226,19 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 MODELS = json.dumps({"object": "list", "data": [{"id": "qwen3:8b"}, {"id": "gemma4"}]}).encode()
 
 
-def test_a_server_on_this_machine_is_offered_with_an_entry_that_works(place: Place) -> None:
+def test_a_server_on_this_machine_is_offered_with_a_command_that_works(place: Place) -> None:
     with answering(200, MODELS) as ollama, answering(200, MODELS) as llama:
         place.variables |= {"OLLAMA_HOST": f"127.0.0.1:{ollama}", "LLAMA_ARG_PORT": str(llama)}
         out = place.fugu("pool").out
         url = f"http://127.0.0.1:{ollama}/v1"
-        said = (
-            f"found: {url}, where Ollama listens, offers qwen3:8b, gemma4; to use it, add to "
-            f"~/.fugurc:\n"
-        )
-        assert said in out
+        command = f"login --base-url {url} --model qwen3:8b"
+        offer = f"found: {url}, where Ollama listens, offers qwen3:8b, gemma4; `fugu {command}`"
+        assert offer in out
         assert f"found: http://127.0.0.1:{llama}/v1, where llama.cpp listens" in out
         assert f"{url}, where Ollama listens, offers 2 models" in place.fugu("doctor").out
-        entry = "\n".join(out.partition(said)[2].splitlines()[:5]) + "\n"
-        assert parse_layer(entry, Path("/x/.fugurc")).config.agents[0].model == "qwen3:8b"
-        (place.home / ".fugurc").write_text(entry)
+        assert place.fugu(*command.split()).code == 0
         after = place.fugu("pool").out
-    assert after.splitlines()[1].split()[:4] == ["ollama-qwen3-8b", "strong", "openai", "qwen3:8b"]
+    assert after.splitlines()[1].split()[:4] == ["qwen3-8b", "strong", "openai", "qwen3:8b"]
     assert f"found: {url}" not in after
 
 

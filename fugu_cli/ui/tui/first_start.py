@@ -111,7 +111,7 @@ class FirstStart:
         names = ", ".join(TITLES[source] for source in sources)
         if not await self._dialogs.choose(
             f"There are settings of {names} in your home folder.",
-            "Import models, permissions and MCP servers? Later: `fugu init`.",
+            "Import models, permissions and MCP servers? Later: `fugu init --from`.",
             [KeyAnswer("y", "import")],
             sections,
         ):

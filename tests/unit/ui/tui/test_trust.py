@@ -92,7 +92,7 @@ def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
     settings = place.home / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text(json.dumps({"permissions": {"allow": ["Bash(npm test)"]}}))
-    place.variables["XAI_BASE_URL"] = server.url
+    server.play("worker", Says("Done."))
 
     def answer(question: str, key: str) -> None:
         terminal.sees(question)
@@ -101,20 +101,23 @@ def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
 
     terminal = fugu()
     answer("What shall fugu work with?", "x")  # no answer of this question
-    terminal.keys("k")
-    terminal.sees("Choose a provider")
-    terminal.keys("xai\r")
-    terminal.sees("API key of xai (it is not shown)")
+    terminal.keys("o")
+    terminal.sees("Address of the server")
+    terminal.keys(f"{server.url.removesuffix('/v1')}\r")
+    terminal.sees("(401): Incorrect API key provided", "API key for it (it is not shown)")
     terminal.keys(f"{KEY}\r")
+    terminal.sees(f"Choose a model of {server.url}", "checker")
+    terminal.keys("worker\r")
     answer("There are settings of Claude Code in your home folder.", "d")
     terminal.sees('would take over: allow = ["bash(npm test)"]')
     terminal.keys("q")
-    answer("y import · n not now · d look", "\x1b")
-    answer(QUESTION, "n")
-    terminal.sees("xai key saved in", "2 models", "agents: grok", "ignored until you trust")
-    assert not (place.home / ".fugurc").exists()
+    answer("y import · n not now · d look", "y")
+    answer(QUESTION, "\x1b")
+    terminal.sees("agents: worker", "agent worker was added", "imported from Claude Code")
+    text = (place.home / ".fugurc").read_text()
+    assert "bash(npm test)" in text and KEY not in text
     again = fugu()
-    again.sees("agents: grok", "ignored until you trust")
+    again.sees("agents: worker", "ignored until you trust")
     place.files({"AGENTS.md": "Answer in Breton.\n"})
     inline = fugu("--inline")
     inline.sees(QUESTION)
