@@ -314,10 +314,11 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "commit",
-        "commit what is staged, or with -a all changes; an agent writes the message",
+        "commit what is staged, with -a all changes of tracked files, with -r the files of the "
+        "newest request; an agent writes the message",
         session_commands.commit_changes,
-        "[-a] [MESSAGE]",
-        lambda controller: ("-a",),
+        "[-a|-r] [MESSAGE]",
+        lambda controller: ("-a", "-r"),
     ),
     SlashCommand(
         "retry",

@@ -36,7 +36,7 @@ class MarkMoved(Message):
 CARD_COMMANDS = {
     "d": "/diff",
     "u": "/undo",
-    "c": "/commit -a",
+    "c": "/commit -r",
     "b": "/blame",
     "t": "/trace 1",
 }

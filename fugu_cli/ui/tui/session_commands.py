@@ -275,13 +275,22 @@ async def show_blame(controller: SessionController, argument: str) -> None:
 
 async def commit_changes(controller: SessionController, argument: str) -> None:
     """Commit as `fugu commit` does. Without a message, put one that an agent wrote into the prompt,
-    to be sent or edited first; `-a` takes all changes of tracked files."""
-    every = argument.split()[:1] == ["-a"]
-    message = argument.removeprefix("-a").strip() if every else argument
-    words = ["commit"]
-    if every:
+    to be sent or edited first. `-a` takes all changes of tracked files, `-r` the files of the newest
+    request, new ones too.
+    """
+    flag = argument.partition(" ")[0]
+    if flag not in ("-a", "-r"):
+        flag = ""
+    message = argument.removeprefix(flag).strip()
+    words = ["commit", *(["-m", message] if message else ["--dry-run"])]
+    if flag == "-a":
         words.append("-a")
-    words += ["-m", message] if message else ["--dry-run"]
+    if flag == "-r":
+        paths = _paths_to_commit(controller.session)
+        if not paths:
+            controller.say("the newest request changed no file that is still there")
+            return
+        words += ["--", *paths]
     # -I: the folder may hold a `fugu_cli`
     command = shlex.join([sys.executable, "-I", "-m", "fugu_cli", *words])
     shown = shlex.join(["fugu", *words])
@@ -294,10 +303,21 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
             f"{command} > {shlex.quote(str(written))}", tell=False, shown=shown
         ):
             return
-        text = f"/commit {'-a ' if every else ''}{written.read_text(encoding='utf-8', errors='replace').strip()}"
+        written_message = written.read_text(encoding="utf-8", errors="replace").strip()
+        text = " ".join(["/commit", *([flag] if flag else []), written_message])
     if not controller.view.type(text):
         controller.history.add(text)
         controller.say("the message is written: Up shows it, Down goes back to what you typed")
+
+
+def _paths_to_commit(session: SessionProtocol) -> list[str]:
+    """Return the files that the newest request changed, without new ones that are gone again."""
+    root = session.environment.workspace.root
+    return [
+        path
+        for path, change in session.log.state.request.changes.items()
+        if change.before is not None or (root / path).exists()
+    ]
 
 
 def _other_sessions(summaries: Sequence[SessionSummary]) -> list[blame.NamedSession]:

@@ -858,5 +858,13 @@ def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
         await hand.sees("$ fugu commit -m 'add new.txt for all'")
         await hand.until(lambda: git("log", "-1", "--format=%s").strip() == "add new.txt for all")
         assert hand.kinds() == ["opened"]
+        (project / "new.txt").write_text("the user's\n")
+        await hand.type("go")
+        await hand.done(1)
+        await hand.type("/commit -r")
+        await hand.until(lambda: prompt.text == "/commit -r add new.txt")
+        await hand.type(f"{prompt.text} of a request")
+        await hand.until(lambda: git("log", "-1", "--format=%s").strip().endswith("of a request"))
+        assert git("show", "--format=", "--name-only").split() == ["made.txt"]
 
-    play(what)
+    play(what, {"small": WRITES.replace("new.txt", "made.txt"), "large": ANSWER})
