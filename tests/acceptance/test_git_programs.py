@@ -78,6 +78,48 @@ def started(place: Place) -> Path:
     return log
 
 
+@pytest.fixture
+def programs(place: Place) -> Path:
+    """A folder of the repository comes first on PATH, with programs that write their name into the
+    file that is returned, which no command in the sandbox can, before they do what is theirs.
+    """
+    mark, folder = place.folder / "started-by-name", place.repo / "bin"
+    folder.mkdir()
+    for name in (
+        *(
+            "git",
+            "gcc",
+            "rg",
+            "bwrap",
+            "sh",
+            "bash",
+            "env",
+            "python",
+            "python3",
+            "gh",
+            "glab",
+            "uv",
+        ),
+        *("uname", "ssh", "gpg", "less", "vi", "vim", "nano", "notify", "xclip", "wl-paste"),
+        *("gopls", "pyright-langserver", "typescript-language-server", "browser", "status"),
+    ):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\n(echo {name} "$*" >> {mark}) 2> {os.devnull}\n'
+            f'exec {shutil.which(name) or "/bin/true"} "$@"\n'
+        )
+        program.chmod(0o755)
+    (place.repo / "deep").mkdir()
+    hook = {"type": "command", "command": "uname"}
+    (place.home / ".agents").mkdir()
+    (place.home / ".agents" / "hooks.json").write_text(
+        json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}})
+    )
+    path = place.variables.get("PATH", os.environ["PATH"])
+    place.variables["PATH"] = f"{folder}{os.pathsep}{path}"
+    return mark
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -88,7 +130,7 @@ def started(place: Place) -> Path:
     ],
 )
 def test_looking_at_a_repository_starts_none_of_its_programs(
-    place: Place, server: Loopback, planted: Path, words: tuple[str, ...]
+    place: Place, server: Loopback, planted: Path, programs: Path, words: tuple[str, ...]
 ) -> None:
     place.configure(Agent("worker"))
     answer = Says(
@@ -97,6 +139,7 @@ def test_looking_at_a_repository_starts_none_of_its_programs(
     server.play("worker", answer, answer)
     place.fugu(*words)
     assert not planted.exists(), planted.read_text()
+    assert not programs.exists(), programs.read_text()
 
 
 def test_a_program_that_cannot_be_turned_off_stops_the_look(
@@ -113,16 +156,23 @@ def test_a_program_that_cannot_be_turned_off_stops_the_look(
 
 @pytest.mark.parametrize("flags", [(), ("--worktree=apart",)])
 def test_a_request_and_what_follows_it_start_none_of_its_programs(
-    place: Place, server: Loopback, planted: Path, started: Path, flags: tuple[str, ...]
+    place: Place,
+    server: Loopback,
+    planted: Path,
+    started: Path,
+    programs: Path,
+    flags: tuple[str, ...],
 ) -> None:
     place.configure(Agent("worker"))
     write = Use("write", {"path": "note.txt", "content": "three\n"})
     server.play("worker", Says("", (write,)), Says("Done."))
     steps: list[tuple[str, ...]] = [("doctor",), ("trust",), ("run", *flags, "change the note")]
     after: list[tuple[str, ...]] = [("sessions",), ("trace",), ("blame", "note.txt"), ("diff",)]
-    for words in (*steps, *after, ("undo",), ("doctor",)):
-        place.fugu(*words)
+    last = [("undo",), ("login", "openai", "--no-check"), ("update",), ("doctor",)]
+    for words in (*steps, *after, *last):
+        place.fugu(*words, stdin=b"key\n", folder=place.repo / "deep")
         assert not planted.exists(), (words, planted.read_text())
+        assert not programs.exists(), (words, programs.read_text())
     calls = started.read_text().splitlines()
     assert calls
     for options in ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat"):
@@ -168,76 +218,3 @@ def test_a_commit_runs_the_repositorys_filters_and_hooks_as_git_does(
         ["git", "show", "HEAD:note.txt"], cwd=place.repo, capture_output=True, text=True, check=True
     )
     assert shown.stdout == "ONE\n"
-
-
-@pytest.fixture
-def programs(place: Place) -> Path:
-    """A folder of the repository comes first on PATH, with programs that write their name into the
-    file that is returned, which no command in the sandbox can, before they do what is theirs.
-    """
-    mark, folder = place.folder / "mark", place.repo / "bin"
-    folder.mkdir()
-    for name in (
-        *(
-            "git",
-            "gcc",
-            "rg",
-            "bwrap",
-            "sh",
-            "bash",
-            "env",
-            "python",
-            "python3",
-            "gh",
-            "glab",
-            "uv",
-        ),
-        *("uname", "ssh", "gpg", "less", "vi", "vim", "nano", "notify", "xclip", "wl-paste"),
-        *("gopls", "pyright-langserver", "typescript-language-server", "browser", "status"),
-    ):
-        program = folder / name
-        program.write_text(
-            f'#!/bin/sh\n(echo {name} "$*" >> {mark}) 2> {os.devnull}\n'
-            f'exec {shutil.which(name) or "/bin/true"} "$@"\n'
-        )
-        program.chmod(0o755)
-    (place.repo / "AGENTS.md").write_text("Be brief.\n")
-    (place.repo / "deep").mkdir()
-    place.commit()
-    place.variables["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    return mark
-
-
-def test_no_program_of_the_repository_is_taken_for_one_that_fugu_needs(
-    place: Place, server: Loopback, programs: Path
-) -> None:
-    place.configure(Agent("worker"))
-    (place.home / ".agents").mkdir()
-    (place.home / ".agents" / "hooks.json").write_text(
-        json.dumps(
-            {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "git version"}]}]}}
-        )
-    )
-    calls = (
-        Use("grep", {"pattern": "broken"}),
-        Use("bash", {"command": "git status"}),
-        Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"}),
-    )
-    server.play(
-        "worker", *[answer for _ in range(9) for answer in (Says("", calls), Says("Done."))]
-    )
-    for words in (
-        ("run", "fix it"),
-        ("trust",),
-        ("run", "--worktree=apart", "fix it"),
-        ("review",),
-        ("blame", "calc.txt"),
-        ("commit", "-a", "--dry-run"),
-        ("undo", "--yes"),
-        ("login", "openai", "--no-check"),
-        ("plugin", "add", "https://127.0.0.1:1/plugin.git"),
-        ("update",),
-        ("doctor",),
-    ):
-        place.fugu(*words, stdin=b"key\n", folder=place.repo / "deep")
-        assert not programs.exists(), (words, programs.read_text())
