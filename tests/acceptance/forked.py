@@ -220,10 +220,12 @@ def _server() -> socket.socket:
     pipe = (
         subprocess.PIPE
     )  # not /dev/null: the streams that Python makes of these are kept, and must not seek
+    # a process with threads, as numpy would start them, must not fork
+    environ = {**_environ(), "OPENBLAS_NUM_THREADS": "1"}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
-            cwd=ROOT, env=_environ(), stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[theirs.fileno()],
+            cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[theirs.fileno()],
         )  # fmt: skip
 
     def end() -> None:
@@ -302,10 +304,10 @@ def _prepare() -> None:
         models += model.__subclasses__()
         if not model.__pydantic_complete__ and model.__module__.startswith("fugu_cli"):
             model.model_rebuild(raise_errors=False)
-    from fugu_cli.safety import paths
-    from fugu_cli.safety.sandbox import mechanisms
+    from fugu_cli.safety.programs import search_path_outside
+    from fugu_cli.safety.sandbox.mechanisms import find_mechanism
 
-    mechanisms.find_mechanism("auto", paths.search_path_outside(ROOT / "no repository"))
+    find_mechanism("auto", search_path_outside(ROOT / "no repository"))
 
 
 def _run() -> None:
