@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.cluster killed      20 tasks x 2 arms: one process, and two nodes, one killed half-way
     python -m tests.benchmarks.cluster evolve      the checkpoint at 1 and 8 rollouts, and on two nodes, one killed
-    python -m tests.benchmarks.cluster overhead 100 16    so many rollouts of 5 seconds on so many slots
+    python -m tests.benchmarks.cluster overhead 100 16    so many rollouts of 5 seconds on so many slots, and the same
+                                                   number of tasks that only sleep
     python -m tests.benchmarks.cluster concurrent  100 rollouts at 1 and at 64 at once
 
 The models are played by a loopback server. Results: results/scale.md.
@@ -17,11 +18,13 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fugu_cli.coordinators import checkpoint
 from fugu_cli.training.evaluation import results_folder
@@ -35,6 +38,8 @@ from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny
 
 ROOT = Path(__file__).parents[2]
+TASK_SECONDS = 5.0
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -168,34 +173,63 @@ def digest(here: Bench, out: str) -> str:
 
 
 def overhead() -> None:
-    seconds, count, slots = 5.0, int(sys.argv[2]), int(sys.argv[3])
+    count, slots = int(sys.argv[2]), int(sys.argv[3])
     nodes = (slots // 2, slots - slots // 2)
-    with bench(seconds) as here, running_cluster(here.environ, nodes) as cluster:
+    with bench(TASK_SECONDS) as here, running_cluster(here.environ, nodes) as cluster:
         questions = [
             {"id": f"q{n}", "question": f"{n} - {n} + 4? Answer with a number.", "answer": "4"}
-            for n in range(count + slots)
+            for n in range(count)
         ]
-        lines = [json.dumps(question) + "\n" for question in questions]
-        (here.folder / "warm.jsonl").write_text("".join(lines[count:]))
-        (here.folder / "questions.jsonl").write_text("".join(lines[:count]))
-        words = ("-a", "one-pass:worker", "--out")
-        here.run("eval", "warm.jsonl", *words, "warm", cluster=cluster)
-        before = sum(node.cpu_seconds() for node in cluster.nodes)
-        ended = here.run("eval", "questions.jsonl", *words, "out", cluster=cluster)
-        rows = here.rows("out")
+        lines = "".join(json.dumps(question) + "\n" for question in questions)
+        (here.folder / "questions.jsonl").write_text(lines)
+        print(f"{count} of {TASK_SECONDS:g} s on {slots} slots: ideal", end=" ")
+        print(f"{-(-count // slots) * TASK_SECONDS:.0f} s")
+        command = [sys.executable, "-m", "tests.benchmarks.cluster", "sleep", str(count)]
+        environ = {**here.environ, "RAY_ADDRESS": cluster.address}
+        print_cpu(cluster, lambda: subprocess.run(command, env=environ, cwd=ROOT, check=True))
+        words = ("eval", "questions.jsonl", "-a", "one-pass:worker", "--out", "out")
+        ended = print_cpu(cluster, lambda: here.run(*words, cluster=cluster))
         first = (here.folder / "out" / "cluster.json").stat().st_mtime
         last = (here.folder / "out" / "rows.jsonl").stat().st_mtime
-        ideal = -(-count // slots) * seconds
+        again = here.run(*words, cluster=cluster)
         print(
-            f"{len(rows)} rollouts of {seconds:g} s on {slots} slots: {last - first:.1f} s from the "
-            f"connection to the last row, ideal {ideal:.0f} s; the whole command "
-            f"{ended.seconds:.1f} s; driver {1000 * ended.cpu / count:.0f} ms of CPU a rollout "
-            f"with its start"
+            f"{len(here.rows('out'))} rollouts: {last - first:.1f} s from the settings to the last "
+            f"row; driver {1000 * (ended.cpu - again.cpu) / count:.0f} ms of CPU a rollout, and "
+            f"{again.cpu:.1f} s for its start"
         )
-        cpu = sum(node.cpu_seconds() for node in cluster.nodes) - before
-        print(f"all processes of the nodes: {cpu:.1f} s of CPU")
-        empty = here.run("eval", "questions.jsonl", *words, "out", cluster=cluster)
-        print(f"without its start: {1000 * (ended.cpu - empty.cpu) / count:.0f} ms")
+
+
+def print_cpu(cluster: Cluster, run: Callable[[], Result]) -> Result:
+    """Run something on the cluster and print what the processes of its nodes used meanwhile."""
+    seconds: dict[int, float] = {}
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.wait(0.3):
+            for node in cluster.nodes:
+                seconds.update(node.cpu_seconds())
+
+    sampler = threading.Thread(target=sample)
+    before = {pid: cpu for node in cluster.nodes for pid, cpu in node.cpu_seconds().items()}
+    sampler.start()
+    try:
+        return run()
+    finally:
+        over.set()
+        sampler.join()
+        used = sum(cpu - before.get(pid, 0) for pid, cpu in seconds.items())
+        print(f"    nodes: {used:.1f} s of CPU, load {os.getloadavg()[0]:.1f}")
+
+
+def sleep() -> None:
+    """Run tasks of Ray that only sleep, on the cluster that RAY_ADDRESS names."""
+    import ray
+
+    ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level="ERROR")
+    begun = time.monotonic()
+    task = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(lambda: time.sleep(TASK_SECONDS))
+    ray.get([task.remote() for _ in range(int(sys.argv[2]))])
+    print(f"tasks of Ray that only sleep: {time.monotonic() - begun:.1f} s")
 
 
 def concurrent() -> None:
@@ -234,6 +268,10 @@ READS = (
 )
 
 if __name__ == "__main__":
-    {"killed": killed, "evolve": evolve, "overhead": overhead, "concurrent": concurrent}[
-        sys.argv[1]
-    ]()
+    {
+        "killed": killed,
+        "evolve": evolve,
+        "overhead": overhead,
+        "sleep": sleep,
+        "concurrent": concurrent,
+    }[sys.argv[1]]()

@@ -26,16 +26,17 @@ class Node:
 
     process: subprocess.Popen[bytes]
 
-    def cpu_seconds(self) -> float:
-        """Return the processor time of all of them, children that ended included."""
-        ticks = 0
+    def cpu_seconds(self) -> dict[int, float]:
+        """Return the processor time of each of them by its id."""
+        seconds = {}
         for pid in _session(self.process.pid):
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            ticks += sum(int(field) for field in fields[11:15])
-        return ticks / os.sysconf("SC_CLK_TCK")
+            ticks = sum(int(field) for field in fields[11:15])
+            seconds[pid] = ticks / os.sysconf("SC_CLK_TCK")
+        return seconds
 
     def kill(self) -> None:
         """Send SIGKILL to all of them, rollouts included."""
