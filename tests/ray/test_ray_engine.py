@@ -27,7 +27,7 @@ from tests.ray.clusters import running as running_cluster
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 
 ARMS = ("single:worker", "cascade")
-TASKS = 4
+TASKS = 3
 
 
 def slowly(asked: Asked) -> Answer:
@@ -60,8 +60,13 @@ def environ(here: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(environ: dict[str, str]) -> Iterator[Cluster]:
-    with running_cluster(environ, (2, 2)) as cluster:
+def cluster(here: Path, environ: dict[str, str]) -> Iterator[Cluster]:
+    """Two nodes. The second one sees another folder `unseen` where bubblewrap is installed."""
+    (here / "unseen").mkdir()
+    bubblewrap = shutil.which("bwrap")
+    hide = [bubblewrap, "--dev-bind", "/", "/", "--tmpfs", str(here / "unseen"), "--"]
+    with running_cluster(environ, (2,)) as cluster:
+        cluster.add_node(2, *(hide if bubblewrap else ()))
         yield cluster
 
 
@@ -101,6 +106,32 @@ def cells(out: Path) -> list[tuple[str, str, int, bool, int]]:
     return sorted((row.arm, row.task, row.seed, row.ok, row.turns) for row in rows(out))
 
 
+def test_a_node_that_does_not_see_the_folder_is_refused(
+    here: Path, environ: dict[str, str], cluster: Cluster
+) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("without bubblewrap all nodes here see the same folders")
+    out = here / "unseen"
+    on_cluster = environ | {"RAY_ADDRESS": cluster.address}
+    code, output = evaluate(here, on_cluster, out, "--engine", "ray").ended()
+    assert code == 1
+    assert f"{out} is not the same folder on the node " in output
+    assert "--out must be on a disk that all nodes see" in output
+
+
+def test_one_account_bounds_the_calls_of_all_nodes(
+    here: Path, environ: dict[str, str], cluster: Cluster, server: Loopback
+) -> None:
+    before = len(server.asked("worker")) + len(server.asked("idler"))
+    out = here / "bounded"
+    on_cluster = environ | {"RAY_ADDRESS": cluster.address}
+    words = ("--engine", "ray", "--rollouts", "8", "--max-requests", "5")
+    code, output = evaluate(here, on_cluster, out, *words).ended()
+    assert (code, "5 of 5 requests are made" in output) == (3, True), output
+    asked = len(server.asked("worker")) + len(server.asked("idler")) - before
+    assert asked == len(results_folder.read_rows(out / "paid.jsonl", PaidCall)) == 5
+
+
 def test_a_killed_node_loses_no_row_and_pays_no_reply_twice(
     here: Path, environ: dict[str, str], cluster: Cluster, server: Loopback
 ) -> None:
@@ -122,33 +153,3 @@ def test_a_killed_node_loses_no_row_and_pays_no_reply_twice(
     assert len(paid) == asked
     lost = [call for call in paid if call.lost]
     assert sum(row.calls for row in rows(out)) == len(paid) - len(lost)
-
-
-def test_a_node_that_does_not_see_the_folder_is_refused(
-    here: Path, environ: dict[str, str], cluster: Cluster
-) -> None:
-    bubblewrap = shutil.which("bwrap")
-    if bubblewrap is None:
-        pytest.skip("without bubblewrap all nodes here see the same folders")
-    out = here / "unseen"
-    out.mkdir()
-    cluster.add_node(1, bubblewrap, "--dev-bind", "/", "/", "--tmpfs", str(out), "--")
-    on_cluster = environ | {"RAY_ADDRESS": cluster.address}
-    code, output = evaluate(here, on_cluster, out, "--engine", "ray").ended()
-    cluster.nodes.pop().kill()
-    assert code == 1
-    assert f"{out} is not the same folder on the node " in output
-    assert "--out must be on a disk that all nodes see" in output
-
-
-def test_one_account_bounds_the_calls_of_all_nodes(
-    here: Path, environ: dict[str, str], cluster: Cluster, server: Loopback
-) -> None:
-    before = len(server.asked("worker")) + len(server.asked("idler"))
-    out = here / "bounded"
-    on_cluster = environ | {"RAY_ADDRESS": cluster.address}
-    words = ("--engine", "ray", "--rollouts", "8", "--max-requests", "5")
-    code, output = evaluate(here, on_cluster, out, *words).ended()
-    assert (code, "5 of 5 requests are made" in output) == (3, True), output
-    asked = len(server.asked("worker")) + len(server.asked("idler")) - before
-    assert asked == len(results_folder.read_rows(out / "paid.jsonl", PaidCall)) == 5
