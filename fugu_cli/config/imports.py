@@ -408,7 +408,7 @@ def _read_codex(table: Table, imported: ImportedSettings) -> None:
             imported.left_out.append(
                 f"{', '.join(others)} of MCP server {name}: fugu has no such key"
             )
-    imported.notes.append("~/.codex/AGENTS.md is read as it is")
+    imported.notes.append("~/.codex/AGENTS.md, where there is one, is read as it is")
     read_keys = {"model", "model_provider", "model_providers", "model_reasoning_effort"}
     read_keys |= {"approval_policy", "mcp_servers", "sandbox_mode"}
     _leave_out_others(table, read_keys, imported)
