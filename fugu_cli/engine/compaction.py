@@ -51,6 +51,7 @@ REQUEST, REQUESTS = 1500, 6000
 """Characters kept of one earlier request, and of all."""
 REQUESTED = "The user asked, word for word:\n"
 LEFT_OUT = "[Left out above: "
+UNWRITTEN = "(No memory of this part could be written. This much is known without it:)"
 
 
 @dataclass(frozen=True)
@@ -319,13 +320,15 @@ def summary_without_model(state: SessionState, upto: int) -> str:
     """
     earlier = state.newest_compaction
     lines = [_without_words(earlier.summary)] if earlier is not None else []
+    lines.append(UNWRITTEN)
     summed_up = earlier.upto + 1 if earlier is not None else 0
     for number, (end, request) in enumerate(_requests_until(state, upto), start=1):
         if end <= summed_up:
             continue
         changed = ", ".join(sorted(request.changes)) or "nothing"
         answer = _clipped(request.answer.strip(), 600)
-        lines.append(f"Request {number}: changed {changed}. Answer: {answer}")
+        line = f"Request {number}: changed {changed}."
+        lines.append(f"{line} Answer: {answer}" if answer else line)
     return "\n".join(lines)
 
 

@@ -226,7 +226,8 @@ def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
     )
     assert fact.agent == ""
     assert fact.summary.startswith(
-        "Request 1: changed nothing. Answer: answer 0\nRequest 2: changed nothing."
+        f"{compaction.UNWRITTEN}\nRequest 1: changed nothing. Answer: answer 0\n"
+        "Request 2: changed nothing."
     )
 
 
@@ -293,7 +294,9 @@ def test_a_cut_summary_is_asked_for_again_and_none_replaces_an_earlier_one(reply
     upto = len(log.events) - 2  # the earlier summary was written behind this line
     fact = asyncio.run(compaction.compact(log, (summarizer(log, STRONG, agent),), upto))
     assert [prompt.max_tokens for prompt in agent.shown] == [8192, 16384]
-    assert fact.summary.startswith("Known: EARLIER\nRequest 1: changed nothing.")
+    assert fact.summary.startswith(
+        f"Known: EARLIER\n{compaction.UNWRITTEN}\nRequest 1: changed nothing."
+    )
     assert "Known: ha" not in fact.summary
 
 
