@@ -347,12 +347,12 @@ async def run_tests(arguments: RunTestsArguments, workspace: Workspace, say: Say
             names = ", ".join(workspace.copies)
             there_are = f"The copies are {names}" if names else "There are no copies to choose from"
             text = f"There is no copy `{arguments.change}`. {there_are}."
-            return ToolResult(text=text, ok=False)
+            return _not_run(text, "there is no such copy")
         workspace = copy
     command, note = workspace.test_command, ""
     limit = min(workspace.test_timeout, arguments.seconds or workspace.test_timeout)
     if command is None:
-        return ToolResult(text=NONE_FOUND, ok=False)
+        return _not_run(NONE_FOUND, "no test command was found")
     if arguments.target:
         if output_format(command) == "pytest":
             targets = _split_targets(arguments.target, workspace)
@@ -461,7 +461,7 @@ async def run_suite(
             ended = await run_command(command, root, limit, say, context)
             return SuiteRun(command, ended, None)
     except OSError as error:
-        return ToolResult(text=f"The tests could not be started: {error.strerror}.", ok=False)
+        return _not_run(f"The tests could not be started: {error.strerror}.", str(error.strerror))
 
 
 def report_folder(workspace: Workspace) -> Path:
@@ -536,12 +536,17 @@ def _fault(target: str, workspace: Workspace) -> ToolResult | None:
         or not isinstance(path, Path)
         or not paths.inside(path, workspace.root)
     ):
-        return ToolResult(
-            text=f"`{target}` is not a test file or test id in this repository.", ok=False
-        )
+        text = f"`{target}` is not a test file or test id in this repository."
+        return _not_run(text, "their target is no test")
     if not paths.path_exists(path):
-        return ToolResult(text=f"There is no test file {target.partition('::')[0]}.", ok=False)
+        text = f"There is no test file {target.partition('::')[0]}."
+        return _not_run(text, "their target does not exist")
     return None
+
+
+def _not_run(text: str, why: str) -> ToolResult:
+    unable = f"the tests could not be run: {why}"
+    return ToolResult(text=text, ok=False, tests=TestReport(unable=unable))
 
 
 def _environment(workspace: Workspace) -> dict[str, str | None]:

@@ -62,7 +62,9 @@ def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None
     )
     for target in ("--collect-only", "-k x", "../outside", "/etc"):
         assert use(workspace, "run_tests", target=target) == ToolResult(
-            text=f"`{target}` is not a test file or test id in this repository.", ok=False
+            text=f"`{target}` is not a test file or test id in this repository.",
+            ok=False,
+            tests=TestReport(unable="the tests could not be run: their target is no test"),
         )
 
 
