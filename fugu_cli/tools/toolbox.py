@@ -118,7 +118,7 @@ class Toolbox:
         tool = self._tools.get(call.tool)
         if tool is None:
             starting = self._more.starting() if self._more is not None else ()
-            similar = difflib.get_close_matches(call.tool, self.names, n=1, cutoff=0.5)
+            similar = difflib.get_close_matches(call.tool, self.names, n=1, cutoff=0.6)
             hint = f" Did you mean {similar[0]}?" if similar else ""
             note = ""
             if starting:
@@ -176,7 +176,7 @@ def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) 
     for name in arguments:
         if names is None or name in names:
             continue
-        similar = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        similar = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
         hint = f" (did you mean `{similar[0]}`?)" if similar else ""
         faults.append(f"it has no argument `{name}`{hint}")
     return "; ".join(faults)
