@@ -33,16 +33,7 @@ def turns(place: Place) -> list[tuple[str, str]]:
     return [(event.agent, event.role) for event in place.events() if isinstance(event, Assigned)]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "ACCEPT",
-        "**ACCEPT** The tests pass.",
-        "Verdict: ACCEPT\n\nAll is there.",
-        "accept - it does what was asked",
-        "The tests pass, so I accept the change.",
-    ],
-)
+@pytest.mark.parametrize("said", ["ACCEPT", "The tests pass, so I accept the change."])
 def test_a_leading_accept_or_the_only_verdict_accepts(
     team: Place, server: Loopback, said: str
 ) -> None:
@@ -52,16 +43,7 @@ def test_a_leading_accept_or_the_only_verdict_accepts(
     assert "verified by judge" in done.err
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "REVISE: the file has to be fixed well.",
-        "I would accept it if it were fixed well; revise it.",
-        "It looks good to me.",
-        "Not accepted.",
-        "REVISE. After that I would ACCEPT.",
-    ],
-)
+@pytest.mark.parametrize("said", ["REVISE: the file has to be fixed well.", "It looks good to me."])
 def test_any_other_word_sends_the_work_back_and_the_worker_is_shown_why(
     team: Place, server: Loopback, said: str
 ) -> None:
@@ -114,8 +96,6 @@ def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loo
 
 
 REQUESTS = (
-    "mend calc.txt",
-    "Please make check.sh pass.",
     "修复 calc.txt",
     "Refactor everything, then write down why.",
 )
