@@ -134,7 +134,10 @@ class Popen(subprocess.Popen[Any]):
         server = _server()
         with _adopting_orphans():
             socket.send_fds(server, [json.dumps(self._request).encode()], streams)
-            self.pid = int(server.recv(20))
+            pid = server.recv(20)
+        if not pid:
+            raise RuntimeError("what fugu is forked from has ended; PYTEST_FUGU_EXEC=1 needs none")
+        self.pid = int(pid)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
