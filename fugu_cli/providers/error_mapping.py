@@ -428,10 +428,8 @@ def _request_refused(endpoint: ModelEndpoint, status: int, details: str) -> Agen
     kind = "invalid"
     if status == 404 or NO_MODEL.search(details):
         kind = "absent"
-        what, hint = (
-            f"nothing at {endpoint.address} answers for {endpoint.model}",
-            "`model` and `base_url`",
-        )
+        purpose = f" for {endpoint.model}" if endpoint.model else ""
+        what, hint = f"nothing at {endpoint.address} answers{purpose}", "`model` and `base_url`"
     elif status == 403:
         what = f"{endpoint.host} does not let this request through"
         hint = "what the request holds, a firewall, and `base_url`"

@@ -223,7 +223,7 @@ class HttpConnection:
             "utf-8", "replace"
         )
         phase = _Phase(self._endpoint)
-        async with self._named_failures(phase):
+        async with self._raising_agent_errors(phase):
             await self._exchange(path, body, on_event, phase)
 
     async def get(self, path: str) -> bytes:
@@ -234,7 +234,7 @@ class HttpConnection:
         headers = {"accept": "application/json", "accept-encoding": "identity"}
         body = bytearray()
         async with (
-            self._named_failures(_Phase(endpoint)),
+            self._raising_agent_errors(_Phase(endpoint)),
             self._open().stream("GET", endpoint.url(path), headers=headers) as response,
         ):
             if response.status_code != 200:
@@ -245,7 +245,7 @@ class HttpConnection:
         return bytes(body)
 
     @contextlib.asynccontextmanager
-    async def _named_failures(self, phase: _Phase) -> AsyncIterator[None]:
+    async def _raising_agent_errors(self, phase: _Phase) -> AsyncIterator[None]:
         """Keep to the deadline of `phase`. Raise failures of the exchange in the block as
         AgentError.
         """
