@@ -39,6 +39,8 @@ LONGEST_LINES = 300
 MOST_DEFINITIONS = 400
 MOST_MEMBERS = 60
 """Definitions of one file, and members of one of them, that are read."""
+MOST_DECLARATORS = 6
+"""Declarators inside one another that are followed to a name."""
 MOST_OUTPUT = 40_000_000
 """Bytes that are taken of the process."""
 SIGNATURE = 100
@@ -66,8 +68,6 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w+")
 """Single letters say nothing about what a file uses."""
 _COMMENT = re.compile(r"\s(?:#|//) .*")
-_DECLARATORS = 6
-"""Declarators inside one another, as in C, that lead to a name."""
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,17 @@ def _definitions(root: Node) -> Iterator[Node]:
 
 def _declares_function(node: Node) -> bool:
     """Return whether a declaration of C is that of a function."""
+    return any(declarator.type == "function_declarator" for declarator in _declarators(node))
+
+
+def _declarators(node: Node) -> Iterator[Node]:
+    """Yield the declarators of C and C++, the outermost first; the last one is the name."""
     declarator = node.child_by_field_name("declarator")
-    for _ in range(_DECLARATORS):
+    for _ in range(MOST_DECLARATORS):
         if declarator is None:
-            return False
-        if declarator.type == "function_declarator":
-            return True
+            return
+        yield declarator
         declarator = declarator.child_by_field_name("declarator")
-    return False
 
 
 def _definition(node: Node, data: bytes) -> Definition | None:
@@ -266,14 +269,10 @@ def _definition(node: Node, data: bytes) -> Definition | None:
 
 def _name(node: Node) -> str:
     """Return the name that a node defines, "" where it has none."""
-    named = node.child_by_field_name("name") or node.child_by_field_name("type")
-    if node.child_by_field_name("name") is None:
-        declarator = node.child_by_field_name("declarator")
-        for _ in range(_DECLARATORS):  # C and C++
-            if declarator is None:
-                break
-            named = declarator
-            declarator = declarator.child_by_field_name("declarator")
+    named = node.child_by_field_name("name")
+    if named is None:
+        # `impl TYPE` of Rust, and declarations of C
+        named = [node.child_by_field_name("type"), *_declarators(node)][-1]
     text = (named.text or b"").decode("utf-8", "replace") if named is not None else ""
     names = _NAME.findall(re.split(r"[<(\[]", text)[0])
     return names[-1] if names else ""

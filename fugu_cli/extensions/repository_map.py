@@ -58,7 +58,7 @@ _WORD = re.compile(r"[^\W\d]\w{2,}")
 
 @dataclass(frozen=True)
 class MapSize:
-    """`tree_lines` of folders at most, and `tokens` of definitions."""
+    """The size of a map: at most `tree_lines` of folders, and `tokens` of definitions."""
 
     tree_lines: int
     tokens: int
