@@ -95,15 +95,18 @@ async def read_outlines(root: Path, paths: Sequence[str]) -> dict[str, FileOutli
     """Return the outlines of files below `root`, as many as the time allows, in order."""
     if not paths:
         return {}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-c", STARTER, str(PACKAGE)),
-        cwd="/",
-        env={"PATH": os.defpath},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-c", STARTER, str(PACKAGE)),
+            cwd="/",
+            env={"PATH": os.defpath},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:  # no process can be started now
+        return {}
     assert process.stdin is not None and process.stdout is not None
     output = bytearray()
     try:
