@@ -143,7 +143,8 @@ def _connect() -> None:
     except (RayError, ConnectionError, RuntimeError, OSError) as error:
         raise UsageError(
             f"no Ray cluster can be used at {address}: {error}",
-            hint="`ray status` says whether it is up; without RAY_ADDRESS one is started here",
+            hint="`ray status` says whether it is up; one that demands a token needs "
+            "RAY_AUTH_MODE=token; without RAY_ADDRESS one is started here",
         ) from error
 
 
