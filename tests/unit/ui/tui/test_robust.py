@@ -195,7 +195,7 @@ def test_a_crash_leaves_three_lines_and_a_report(
     assert "Traceback" in report.read_text() and "s3crets3cret" not in report.read_text()
 
 
-ACTIONS = 2000
+ACTIONS = 600
 ACTIONS_BETWEEN_CHECKS = 100
 MOST_OPEN_DIALOGS = 8
 WIDE_ENOUGH = (100, 34)
