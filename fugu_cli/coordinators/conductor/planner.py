@@ -86,7 +86,7 @@ def _carried_out(state: SessionState, flow: Workflow) -> str:
             lines.append(turn_output(name, turn, state.request.merges))
         tries = flow.tries(index)
         if turn is None or (tries and turn not in tries):
-            lines.append(what_became_of(flow, index))
+            lines.append(_not_done(flow, index))
     return "\n".join(lines)
 
 
@@ -101,8 +101,19 @@ def _carried_out_by_number(state: SessionState, flow: Workflow) -> str:
         if turn is not None:
             lines.append(f'<output step="{index}">\n{as_data(final_text(turn))}\n</output>')
         else:
-            lines.append(what_became_of(flow, index))
+            lines.append(_not_done(flow, index))
     return "\n".join(lines)
+
+
+def _not_done(flow: Workflow, index: int) -> str:
+    """Return what became of a step without a report, with advice if its request was refused."""
+    text = what_became_of(flow, index)
+    kinds = {
+        turn.failed.kind if turn.failed else ""
+        for turn in flow.tries(index)
+        if not turn.interrupted
+    }
+    return f"{text} Plan it in other words or smaller parts." if kinds == {"invalid"} else text
 
 
 def _outcome(state: SessionState) -> str:

@@ -174,7 +174,7 @@ def finished_steps(state: SessionState, flow: Workflow) -> set[int]:
 
 
 def _partly_done(state: SessionState, flow: Workflow) -> set[int]:
-    """Steps whose own workflow has an output and steps without one, where nobody has done the whole."""
+    """Return the steps that were divided and are not done to the end, by the parts or by one agent."""
     partly_done: set[int] = set()
     for child in state.request.workflows:
         within = child.planned.within

@@ -299,12 +299,7 @@ def what_became_of(flow: Workflow, index: int) -> str:
     """
     tries = [turn for turn in flow.tries(index) if not turn.interrupted]
     reasons = dict.fromkeys(_what_stopped(turn) for turn in tries)
-    if not reasons:
-        return "It was not done."
-    advice = ""
-    if all(turn.failed is not None and turn.failed.kind == "invalid" for turn in tries):
-        advice = " Plan it in other words or smaller parts."
-    return f"It was not done: {'; '.join(reasons)}.{advice}"
+    return f"It was not done: {'; '.join(reasons)}." if reasons else "It was not done."
 
 
 def _what_stopped(turn: Turn) -> str:
