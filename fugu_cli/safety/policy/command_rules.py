@@ -256,7 +256,7 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
 
 
 def _may_become_option(word: Word) -> bool:
-    """Return whether the shell could make an option of a word, of a file's name for one."""
+    """Return whether the shell may turn a word into an option: a file may be named like one."""
     return word.expands or (word.globbed and word.text[0] in "-*?[")
 
 
