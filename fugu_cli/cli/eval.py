@@ -161,7 +161,9 @@ def evaluate(flags: EvalFlags) -> int:
         )
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
         return _play_outcomes(flags)
-    if flags.report and all((Path(word) / runner.ROWS_FILE).is_file() for word in flags.suites):
+    if flags.report and all(
+        (Path(word) / results_folder.SETUP_FILE).is_file() for word in flags.suites
+    ):
         return _report_folders(flags, [Path(word).resolve() for word in flags.suites])
     limits = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
     loaded = current_config({name: value for name, value in limits.items() if value is not None})

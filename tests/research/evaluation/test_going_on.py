@@ -184,7 +184,9 @@ def test_one_report_of_several_folders_counts_each_rollout_once(
     shutil.copytree(here / "out", here / "other")
     evaluate("one-pass:worker")
     (here / ".fugurc").write_text("broken = [")  # a report needs no configuration
-    report = EvalFlags(suites=["other", "out"], report=True, out=Path("both"))
+    (here / "stopped").mkdir()  # an evaluation that was stopped before its first row
+    shutil.copy(here / "out" / "setup.json", here / "stopped")
+    report = EvalFlags(suites=["other", "out", "stopped"], report=True, out=Path("both"))
     assert command.evaluate(report) == 0
     page = (here / "both" / "report.md").read_text()
     assert page.index("| one-pass:worker | 1 / 1 |") < page.index("| single:worker | 1 / 1 |")
