@@ -289,13 +289,17 @@ def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call 
 
 
 def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
-    """Return whether an earlier try of the same step of a plan came to nothing and left changes behind."""
+    """Return whether an earlier try of the same step of a plan failed and left changes behind."""
+    if turn.assigned.in_copy:
+        return False
     step = (turn.assigned.plan, turn.assigned.step)
-    return not turn.assigned.in_copy and any(
-        earlier.changes and not earlier.assigned.in_copy
-        for earlier in state.request.turns
-        if earlier.number < turn.number and (earlier.assigned.plan, earlier.assigned.step) == step
-    )
+    for earlier in state.request.turns:
+        if earlier.number >= turn.number:
+            continue
+        is_same_step = (earlier.assigned.plan, earlier.assigned.step) == step
+        if is_same_step and earlier.changes and not earlier.assigned.in_copy:
+            return True
+    return False
 
 
 def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:

@@ -295,6 +295,7 @@ FOLLOWED_VERSION = "2.1.197"
 
 def init_object(setting: StreamInit) -> Object:
     """Return the first line."""
+    needs_keys = any(member.provider != "local" for member in setting.pool)
     return {
         "type": "system",
         "subtype": "init",
@@ -311,9 +312,7 @@ def init_object(setting: StreamInit) -> Object:
             {"name": plugin.name, "path": plugin.source, "commit": plugin.commit}
             for plugin in setting.plugins
         ],
-        "apiKeySource": "environment"
-        if any(member.provider != "local" for member in setting.pool)
-        else "none",
+        "apiKeySource": "environment" if needs_keys else "none",
         "fugu_version": __version__,
         "claude_code_version": FOLLOWED_VERSION,
         "coordinator": setting.coordinator,

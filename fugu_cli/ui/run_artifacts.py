@@ -218,9 +218,8 @@ def write_artifacts(
         SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",
         PREDICTION: json.dumps(_prediction(folder.name, patch)).encode() + b"\n",
     }
-    return [
-        message for name, data in contents.items() if (message := _write_error(folder / name, data))
-    ]
+    errors = [_write_error(folder / name, data) for name, data in contents.items()]
+    return [error for error in errors if error]
 
 
 def _prediction(instance: str, patch: bytes) -> Object:

@@ -492,33 +492,24 @@ def _totals(records: Sequence[Recorded], width: int) -> str:
 
 def trace_json(records: Sequence[Recorded], session: str) -> str:
     """Return the decisions of every request with logits and masks, as one JSON document."""
-    return json.dumps(
-        {
-            "session_id": session,
-            "requests": [
-                {
-                    "request": request.number,
-                    "text": request.asked.text,
-                    "repository_map": {
-                        "planner": request.asked.tree,
-                        "first_turn": request.asked.repository_map,
-                    },
-                    "memory": [
-                        {**file.model_dump(), "lines": file.lines} for file in request.asked.memory
-                    ],
-                    "reason": request.end.reason if request.end else None,
-                    "undone": [
-                        {"redone": event.kind == "redo", "paths": event.paths}
-                        for event in request.undone
-                    ],
-                    "decisions": [_decision(row) for row in request.rows],
-                    "plans": plan_objects(SessionState.of_records(records[: request.upto])),
-                }
-                for request in traced_requests(records)
-            ],
-        },
-        indent=2,
-    )
+    requests = [_request_object(records, request) for request in traced_requests(records)]
+    return json.dumps({"session_id": session, "requests": requests}, indent=2)
+
+
+def _request_object(records: Sequence[Recorded], request: TracedRequest) -> dict[str, object]:
+    asked = request.asked
+    return {
+        "request": request.number,
+        "text": asked.text,
+        "repository_map": {"planner": asked.tree, "first_turn": asked.repository_map},
+        "memory": [{**file.model_dump(), "lines": file.lines} for file in asked.memory],
+        "reason": request.end.reason if request.end else None,
+        "undone": [
+            {"redone": event.kind == "redo", "paths": event.paths} for event in request.undone
+        ],
+        "decisions": [_decision(row) for row in request.rows],
+        "plans": plan_objects(SessionState.of_records(records[: request.upto])),
+    }
 
 
 def decision_explanation(event: Assigned, slot: str) -> dict[str, object]:
