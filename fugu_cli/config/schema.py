@@ -239,8 +239,8 @@ class AgentEntry(ConfigTable):
         return bool(self.vision) and self.protocol == "native"
 
     def member(self, *, assumed_price: bool = False) -> Member:
-        """Return this entry as the log records it. Only for entries that `config.agent_pool`
-        returned.
+        """Return this entry as the log records it. Only for entries that `config.agent_pool` has
+        filled in.
         """
         assert self.protocol is not None and self.slot is not None
         return Member(

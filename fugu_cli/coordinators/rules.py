@@ -86,15 +86,16 @@ class Cascade:
         names = state.request.authors or (action_space.newest_worker(state),)
         authors = [member for member in self._members if member.name in names]
         run = state.request.tests
-        passing = run is not None and run.passes
-        usual, why = (able[0], "the tests pass") if passing else (able[-1], "no passing tests")
-        member = _of_another_vendor(usual, able, authors)
+        if run is not None and run.passes:
+            preferred, reason = able[0], "the tests pass: the cheapest other agent verifies"
+        else:
+            preferred, reason = able[-1], "no passing tests: the strongest other agent verifies"
+        member = _of_another_vendor(preferred, able, authors)
         if member in authors:
-            return _assigned(state, member, "verifier", "cascade", OWN_WORK)
-        which = f"the {'cheapest' if passing else 'strongest'} other agent"
-        if member is not usual:
-            which = "an agent of another vendor"
-        return _assigned(state, member, "verifier", "cascade", f"{why}: {which} verifies")
+            reason = OWN_WORK
+        elif member is not preferred:
+            reason = f"{reason.partition(':')[0]}: an agent of another vendor verifies"
+        return _assigned(state, member, "verifier", "cascade", reason)
 
 
 OWN_WORK = "no other agent is left: it verifies its own work"

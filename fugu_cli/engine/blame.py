@@ -220,18 +220,24 @@ class BlameTracker:
         )
 
     def _moved(self, change: FileChange, gone: dict[str, FileState]) -> FileState | None:
-        """Return the file that went in the same call and became this one, if any, and take it out
-        of `gone`.
+        """Return the file that was removed in the same call and became this one, None if there is
+        none. It is taken out of `gone`.
         """
         data = self.contents.get(change.after or "")
         if not data:
             return None
         lines = lines_of(data)
-        shares = {path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()}
-        path = max(
-            shares, key=lambda candidate: (gone[candidate].blob == change.after, shares[candidate])
-        )
-        return gone.pop(path) if shares[path] >= ALIKE else None
+        similarities = {
+            path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()
+        }
+
+        def order(path: str) -> tuple[bool, float]:
+            return gone[path].blob == change.after, similarities[path]
+
+        most_similar = max(similarities, key=order)
+        if similarities[most_similar] < ALIKE:
+            return None
+        return gone.pop(most_similar)
 
     def _after(self, change: FileChange, before: FileState, author: LineAuthor) -> None:
         path, blob = change.path, change.after
@@ -425,8 +431,8 @@ async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSessi
 async def blame_content(
     workspace: Workspace, path: str, data: bytes, edits: Sequence[AttributedEdit]
 ) -> tuple[AttributedLines, bool]:
-    """Return a content of the file at `path` by lines, with their authors, and whether contents of
-    some edit are gone.
+    """Return the lines of a content of the file at `path` with their authors, and whether the
+    contents of some edits are gone.
     """
     blob = blob_id(data, workspace.history.hash_name)
     source = await _source(workspace, path, edits, data)

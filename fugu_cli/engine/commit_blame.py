@@ -252,8 +252,8 @@ def _clean(name: str) -> str:
 
 
 async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
-    """Return the same file where lines nobody here wrote have the writers that notes of their
-    commits name.
+    """Return the file with authors from the notes of commits, for lines whose author the sessions
+    here do not know.
     """
     repository = find_repository(workspace.root)
     if repository is None or all(line.author is not None for line in made.lines):
@@ -264,30 +264,31 @@ async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
     origins = await _line_origins(git, made.path) if notes else {}
     traces: dict[str, AgentTrace] = {}
     spans: dict[tuple[str, str], list[_Span]] = {}
-    lines, costs = list[BlameLine](), [share.cost for share in made.turns]
+    lines: list[BlameLine] = []
+    costs = [share.cost for share in made.turns]
+    noted = 0
     for line in made.lines:
         commit, path, number = origins.get(line.number, ("", "", 0))
-        if line.author is None and commit in notes:
-            if commit not in traces:
-                traces[commit] = await _read_trace(git, notes[commit])
-            if (commit, path) not in spans:
-                spans[commit, path] = traces[commit].spans(path)
-            if (spoken := _spoken_at(spans[commit, path], number)) is not None:
-                author, cost = traces[commit].writer(commit, spoken)
-                lines.append(replace(line, author=author))
-                costs.append(cost)
-                continue
-        lines.append(line)
-    noted = sum(new.author is not old.author for new, old in zip(lines, made.lines, strict=True))
-    once: dict[tuple[object, ...], TurnCost] = {}
+        if line.author is not None or commit not in notes:
+            lines.append(line)
+            continue
+        if commit not in traces:
+            traces[commit] = await _read_trace(git, notes[commit])
+        if (commit, path) not in spans:
+            spans[commit, path] = traces[commit].spans(path)
+        conversation = _spoken_at(spans[commit, path], number)
+        if conversation is None:
+            lines.append(line)
+            continue
+        author, cost = traces[commit].writer(commit, conversation)
+        lines.append(replace(line, author=author))
+        costs.append(cost)
+        noted += 1
+    by_turn: dict[tuple[object, ...], TurnCost] = {}
     for cost in costs:  # those that the sessions here know come first
-        once.setdefault((*cost.place, cost.agent), cost)
-    return replace(
-        made,
-        lines=tuple(lines),
-        turns=blame.turn_shares(once.values(), lines, writing=True),
-        noted=noted,
-    )
+        by_turn.setdefault((*cost.place, cost.agent), cost)
+    shares = blame.turn_shares(by_turn.values(), lines, writing=True)
+    return replace(made, lines=tuple(lines), turns=shares, noted=noted)
 
 
 def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:

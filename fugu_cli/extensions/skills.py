@@ -194,7 +194,7 @@ class Skill:
 
 
 def skill_at(folder: Path, shown: str, *, own: bool, plugin: str = "") -> Skill:
-    """Read the skill in a folder. `shown` ends with the folder's own name. In a `plugin` a skill may
+    """Read the skill in a folder. `shown` ends with the folder's name. A skill of a `plugin` may
     have another name than its folder, or a title; the folder's name counts then. Raises
     DocumentError.
     """

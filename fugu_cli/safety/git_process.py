@@ -194,9 +194,9 @@ def missing(folder: Path) -> FuguError:
 
 
 def repository_programs_off(root: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return options with which git starts nothing that the configuration of the repository at
-    `root`, or of one inside it, names. Filters and the like that the user's own configuration names
-    stay. Raises UsageError when git cannot read the configuration.
+    """Return options with which git starts no program that the configuration of the repository at
+    `root`, or of one inside it, names. Programs of the user's own configuration, such as filters,
+    still run. Raises UsageError if git cannot read the configuration.
     """
     settings = _programs_off_in(root, root, environment)
     without_repository = {

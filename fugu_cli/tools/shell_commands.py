@@ -139,9 +139,11 @@ class CommandOutput:
         half of a secret.
         """
         text = self.text
-        word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])
-        self._head, self._tail, self._dropped = word, "", 0
-        return text.removesuffix(word)
+        last_word = ""
+        if not over and not text[-1:].isspace():
+            last_word = "".join(text[-WORD:].split()[-1:])
+        self._head, self._tail, self._dropped = last_word, "", 0
+        return text.removesuffix(last_word)
 
     def add_closing_notes(self, running: RunningCommand) -> None:
         """Add the notes at the end of a command: restored files, and why git could not write."""

@@ -25,8 +25,10 @@ RoleLabels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HeadExamples:
-    """`hidden` (n, width), `rows` (n, L) soft targets, `roles` (n,) or -1 where none is wanted,
-    `weights` (n,), and the `groups` (n,) that a split never divides."""
+    """Training examples of a head, n in all. `hidden` are the hidden states (n, width), `rows` soft
+    targets (n, L), `roles` indexes (n,), -1 where no role is wanted, `weights` (n,), and `groups`
+    (n,), which a split never divides.
+    """
 
     hidden: Vector
     rows: Vector

@@ -222,8 +222,8 @@ def _first(example: PlannerExample, firsts: FirstRounds) -> FirstRound:
 
 
 def workflow_reward(reply: str, example: PlannerExample, execute: Execute | None) -> float:
-    """Return the reward of one reply. Without `execute` nothing is run, and a readable workflow
-    counts 0.5.
+    """Return the reward of one reply. Without `execute` no workflow is carried out, and a readable
+    one counts 0.5.
     """
     steps = parse_workflow(reply, example.form())
     if isinstance(steps, InvalidPlan):

@@ -112,8 +112,8 @@ class InlineCompleter(Completer):
 
 
 class TypedText:
-    """Whether the whole text of the prompt was typed. Each key adds one character; a paste, the
-    history and an editor add more at once.
+    """Notes whether all the text of the prompt was typed. A key adds one character; a paste, the
+    history or an editor adds more at once.
     """
 
     def __init__(self) -> None:

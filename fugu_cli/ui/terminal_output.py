@@ -31,8 +31,8 @@ LOG_WIDTH = 120
 
 
 class TerminalOutput:
-    """Lines to standard error, data to standard output, and a waiting line while nothing else is
-    said.
+    """Writes lines to standard error and data to standard output, and shows a waiting line in
+    between.
     """
 
     def __init__(

@@ -329,17 +329,17 @@ class Transcript:
             return self._live(item)
         self._request = request or request_after(self._request, item.event)
         self._clock.add_event(item.event, item.at)
-        gone = self._replies.settle(item.event)
+        first_settled = self._replies.settle(item.event)
         if not _leaves_turn_empty(item.event):
             self.placed.retractable = None
-        changed = self._fact(item.event)
-        inserted = self.placed.inserted
-        grown: int | None = None
-        if inserted:
-            grown = min(before, *inserted)
+        first_changed = self._fact(item.event)
+        first_new: int | None = None
+        if self.placed.inserted:
+            first_new = min(before, *self.placed.inserted)
         elif len(self.blocks) > before:
-            grown = before
-        return min((index for index in (gone, changed, grown) if index is not None), default=None)
+            first_new = before
+        changes = (first_settled, first_changed, first_new)
+        return min((index for index in changes if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
         """Set the diff of a call's changes. Return its block."""

@@ -304,9 +304,9 @@ NO_TOOLS: Json = {"type": "object", "properties": {}}
 
 
 def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
-    """Return the request body, with three cache points: after tools and system, at the end of the
-    request before this one, and after the last message. The provider looks back only some 20 blocks
-    from a point, and a reply with many calls adds more.
+    """Return the request body. It has three cache points: after tools and system, at the end of the
+    previous request, and after the last message. The provider looks back only about 20 blocks from
+    a cache point, and a reply with many calls adds more.
     """
     messages = normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     payload: Json = {

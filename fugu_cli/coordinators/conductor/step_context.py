@@ -246,7 +246,9 @@ def _divided_part(request: RequestState, step: tuple[int, int], merges: Sequence
 
 
 def _chosen_instead(state: SessionState, turn: Turn, merges: Sequence[Merged]) -> str:
-    """Return that another change than the turn's was taken over; "" if that is not so."""
+    """Return a sentence that another change was taken over instead of the turn's, "" if that is not
+    so.
+    """
     closed = [merge for merge in merges if turn.number in merge.turns and not merge.open]
     if not closed or closed[-1].again or not is_left_out(turn, merges):
         return ""

@@ -262,8 +262,8 @@ async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) ->
 
 
 def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
-    """Raise AgentUnanswered where the checkpoint did not decide: no row of this arm, and the rollout starts
-    again the next time.
+    """Raise AgentUnanswered if another coordinator decided in place of the checkpoint. The rollout is
+    then no row of this arm, and starts again the next time.
     """
     stood_in = next(
         (
