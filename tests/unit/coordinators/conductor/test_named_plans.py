@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
 from fugu_cli.coordinators.conductor.plan_steps import PlanLimits, parse_workflow
 from fugu_cli.messages import Call, FromTool, Prompt, Reply
-from fugu_cli.session.events import Assigned, Merged, WorkflowStep
+from fugu_cli.session.events import Assigned, Merged, ToolRan, WorkflowStep
 from tests.reacting import React
 from tests.unit.coordinators.conductor.staging import everything, newest, planning, plans, play
 
@@ -146,8 +147,12 @@ def test_a_choice_before_a_call_counts_and_one_that_is_missing_is_asked_for_once
         return writes("one.txt")(prompt)
 
     reacts = {"a": a, "b": writes("two.txt"), "c": chooses}
-    found = play(tmp_path, planning(plan), reacts)
+    change = lambda stage: replace(stage, test_command="ls | cat", mode="yolo")  # noqa: E731
+    found = play(tmp_path, planning(plan), reacts, change=change)
     found.run("write a file")
+    tried = [ran.output for ran in found.of(ToolRan) if "step-2" in ran.call.arguments]
+    assert len(tried) == 2
+    assert all("two.txt" in output and "one.txt" not in output for output in tried)
     assert questions[2].startswith("You named none of the changes.")
     assert "Other agents have the same task" in everything(found.shown("a")[0])
     assert found.of(Merged)[-1].chosen == 2
