@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,14 +51,14 @@ from fugu_cli.training.tasks.grading import problem_sha
 
 WORKFLOWS = "workflows.jsonl"
 FIRST_ROUNDS = "first-rounds.jsonl"
-CHOSEN = ("steps", "questions", "replies", "tokens", "rate", "lora", "seed")
-"""Flags that say otherwise than the preset."""
+PRESET_FLAGS = ("steps", "questions", "replies", "tokens", "rate", "lora", "seed")
+"""Flags that replace a value of the preset."""
 
 
 @dataclass(frozen=True)
 class WorkflowRunner:
-    """Carries workflows out: problems by id, the folder of their rows, the engine that runs them
-    and its event loop, how many run at once, and what is known of the problems' tests."""
+    """Carries workflows out on `problems` (by id), `at_once` at a time, and keeps their results in
+    `folder`. `expected` holds the tests that each problem's solution has to pass."""
 
     problems: Mapping[str, Problem]
     folder: Path
@@ -69,7 +70,7 @@ class WorkflowRunner:
     def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
         """Run a workflow on a problem, once. Raises SpendingLimitReached and AgentUnanswered."""
         self.ahead([(problem, steps)])
-        row = self._read_known()[_arm_name(steps), problem]
+        row = self._read_finished()[_arm_name(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
         return WorkflowResult(row.ok, SessionState(events).request.answer)
 
@@ -77,16 +78,13 @@ class WorkflowRunner:
         """Run the workflows that have no result yet, several at once. Raises the same errors as a
         single run.
         """
-        finished = self._read_known()
-        self.loop.run(
-            self._run_all(
-                [
-                    workflow
-                    for workflow in workflows
-                    if (_arm_name(workflow[1]), workflow[0]) not in finished
-                ]
-            )
-        )
+        finished = self._read_finished()
+        missing = [
+            (problem, steps)
+            for problem, steps in workflows
+            if (_arm_name(steps), problem) not in finished
+        ]
+        self.loop.run(self._run_all(missing))
 
     async def _run_all(self, workflows: Sequence[Workflow]) -> None:
         semaphore = asyncio.Semaphore(self.at_once)
@@ -105,7 +103,7 @@ class WorkflowRunner:
 
         await gather_or_cancel([run_workflow(problem, steps) for problem, steps in workflows])
 
-    def _read_known(self) -> dict[tuple[str, str], RolloutOutcome]:
+    def _read_finished(self) -> dict[tuple[str, str], RolloutOutcome]:
         return {
             (row.arm, row.task): row
             for row in results_folder.read_rows(self.folder / WORKFLOWS, RolloutOutcome)
@@ -127,9 +125,11 @@ def train_conductor(flags: ConductorFlags) -> int:
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     grpo.require_libraries()
-    chosen = {name: value for name in CHOSEN if (value := getattr(flags, name)) is not None}
+    given = {name: getattr(flags, name) for name in PRESET_FLAGS}
+    chosen = {name: value for name, value in given.items() if value is not None}
     settings = replace(PRESETS[flags.preset], **chosen)
-    config, folder = current_config().config, (flags.out or Path("fugu-conductor")).resolve()
+    config = current_config().config
+    folder = (flags.out or Path("fugu-conductor")).resolve()
     members = {entry.name: entry.member() for entry in usable_pool(config, os.environ)}
     with (
         results_folder.locked_folder(folder, "training"),
@@ -140,7 +140,7 @@ def train_conductor(flags: ConductorFlags) -> int:
         expected: dict[str, ExpectedTests] = {}
         if not flags.form_only:
             problems, expected = loop.run(usable_tasks(problems, engine, folder))
-        trying = WorkflowRunner(
+        runner = WorkflowRunner(
             {problem.id: problem for problem in problems},
             folder,
             engine,
@@ -157,7 +157,7 @@ def train_conductor(flags: ConductorFlags) -> int:
             "tasks": {problem.id: problem_sha(problem) for problem in problems},
         }
 
-        def tell(step: GrpoStep) -> None:
+        def report_step(step: GrpoStep) -> None:
             results_folder.append_row(folder / grpo.GRPO_LOG, step)
             say_progress(
                 f"step {step.step} of {settings.steps}: reward {step.reward:.2f}, readable "
@@ -165,38 +165,40 @@ def train_conductor(flags: ConductorFlags) -> int:
                 f"right {step.right:.0%}; {step.seconds:.0f} s"
             )
 
-        print(_train(flags, settings, trying, members, GrpoRun(folder, tell, about)))
+        print(_train(flags, settings, runner, members, GrpoRun(folder, report_step, about)))
     return 0
 
 
 def _train(
     flags: ConductorFlags,
     settings: GrpoSettings,
-    trying: WorkflowRunner,
+    runner: WorkflowRunner,
     members: Mapping[str, Member],
     run: GrpoRun,
 ) -> Path:
+    """Train the planner on as many examples as the settings need. Return the trained model's
+    folder.
+    """
     grpo.begin_training(flags.model, settings, run)
     needed = settings.steps * settings.questions
-    times = max(1, -(-needed // len(trying.problems)))
+    passes = max(1, math.ceil(needed / len(runner.problems)))
     example_settings = ExampleSettings(
-        steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed
+        steps=flags.max_steps, max_agents=flags.agents, passes=passes, seed=settings.seed
     )
     say_progress(f"reading the planner {flags.model}")
     with grpo.quiet_libraries():
         tokenizer = grpo.planner_tokenizer(flags.model)
-    examples = list(
-        planner_examples(tuple(trying.problems.values()), members, tokenizer, example_settings)
-    )[:needed]
+    problems = tuple(runner.problems.values())
+    examples = list(planner_examples(problems, members, tokenizer, example_settings))[:needed]
     if flags.recursion:
         file = run.folder / FIRST_ROUNDS
-        firsts = FirstRounds(
-            grpo.planner_writer(flags.model, settings),
-            trying,
-            results_folder.read_rows(file, FirstRound),
-            partial(results_folder.append_row, file),
+        first_rounds = FirstRounds(
+            write=grpo.planner_writer(flags.model, settings),
+            execute=runner,
+            earlier=results_folder.read_rows(file, FirstRound),
+            store=partial(results_folder.append_row, file),
         )
-        examples = list(islice(grpo.both_rounds(examples, firsts), len(examples)))
-    return grpo.train_planner(
-        flags.model, examples, settings, WorkflowRewards(None if flags.form_only else trying), run
-    )
+        both_rounds = grpo.with_second_rounds(examples, first_rounds)
+        examples = list(islice(both_rounds, len(examples)))
+    rewards = WorkflowRewards(None if flags.form_only else runner)
+    return grpo.train_planner(flags.model, examples, settings, rewards, run)

@@ -91,14 +91,14 @@ class Execute(Protocol):
 
 @dataclass(frozen=True)
 class ExampleSettings:
-    """`fewest` to `most` agents are drawn for each question, which comes so many `times`; `steps`
-    of a workflow.
+    """Settings of `planner_examples`: the most steps of a workflow, the fewest and most agents
+    offered with a question, and the number of passes over all questions.
     """
 
     steps: int = 5
-    fewest: int = 2
-    most: int = 7
-    times: int = 16
+    min_agents: int = 2
+    max_agents: int = 7
+    passes: int = 16
     seed: int = 0
 
 
@@ -108,16 +108,19 @@ def planner_examples(
     tokenizer: Any,
     settings: ExampleSettings,
 ) -> Iterator[PlannerExample]:
-    """Yield every question, each time with other agents, in a fixed mixed order, as the Conductor
-    asks it.
+    """Yield the Conductor's prompt for every question, in `settings.passes` shuffled passes. Each
+    prompt offers a random selection of agents.
 
-    Of `tokenizer` the chat template is used.
+    Only the chat template of `tokenizer` is used.
     """
-    draw, names = random.Random(settings.seed), list(members)
-    for _ in range(settings.times):
-        for problem in draw.sample(list(problems), len(problems)):
-            count = draw.randint(min(settings.fewest, len(names)), min(settings.most, len(names)))
-            models = tuple(draw.sample(names, count))
+    generator = random.Random(settings.seed)
+    names = list(members)
+    min_agents = min(settings.min_agents, len(names))
+    max_agents = min(settings.max_agents, len(names))
+    for _ in range(settings.passes):
+        for problem in generator.sample(list(problems), len(problems)):
+            count = generator.randint(min_agents, max_agents)
+            models = tuple(generator.sample(names, count))
             messages = _question(problem, models, members, settings)
             prompt = tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
@@ -149,9 +152,10 @@ def _question(
 def second_round_example(
     example: PlannerExample, workflow: str, outcome: str, right: bool
 ) -> PlannerExample:
-    """Return the second round of a question, in which the first result is kept or corrected.
+    """Return the second round of a question, in which the planner keeps or corrects the first
+    result.
 
-    It stands between request and models, as in the Conductor's own prompt.
+    The first round is shown between the request and the models, as in the Conductor's own prompt.
     """
     shown = prompts.fill(prompts.load("conductor/paper_round"), workflow=workflow, outcome=outcome)
     before, models, after = example.prompt.rpartition(MODELS)
@@ -170,55 +174,51 @@ class FirstRound(Value):
 
 @dataclass(frozen=True)
 class FirstRounds:
-    """The functions that make first rounds: `write` plans (prompt in, reply out), `execute` runs.
-    `known` are earlier ones, `keep` stores new ones.
+    """Plays first rounds: `write` returns the planner's reply to a prompt, `execute` runs the plan,
+    and `store` saves the round. `earlier` are rounds saved by an interrupted training.
     """
 
     write: Callable[[str], str]
     execute: Callable[[str, tuple[WorkflowStep, ...]], WorkflowResult]
-    known: Sequence[FirstRound]
-    keep: Callable[[FirstRound], None]
+    earlier: Sequence[FirstRound]
+    store: Callable[[FirstRound], None]
+
+    def play(self, example: PlannerExample) -> FirstRound:
+        """Play and store the first round of an example."""
+        reply = self.write(example.prompt)
+        steps = parse_workflow(reply, example.form())
+        if isinstance(steps, InvalidPlan):
+            result = WorkflowResult(right=False)
+        else:
+            result = self.execute(example.problem, steps)
+        answer = result.answer[:ANSWER_CHARACTERS]
+        first_round = FirstRound(example=example, reply=reply, right=result.right, answer=answer)
+        self.store(first_round)
+        return first_round
 
 
-def both_rounds(
-    examples: Sequence[PlannerExample], firsts: FirstRounds
+def with_second_rounds(
+    examples: Sequence[PlannerExample], first_rounds: FirstRounds
 ) -> Iterator[PlannerExample]:
     """Yield every example, and after each example whose first round is a workflow also its second
     round. A first round is played only when its second round is requested, so that a reader who
     stops early pays for no more.
     """
-    first_rounds: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
-    for earlier in firsts.known:
-        first_rounds.setdefault((earlier.example.problem, earlier.example.models), deque()).append(
-            earlier
-        )
+    rounds: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
+    for earlier in first_rounds.earlier:
+        key = earlier.example.problem, earlier.example.models
+        rounds.setdefault(key, deque()).append(earlier)
     for example in examples:
         yield example
-        made = first_rounds.setdefault((example.problem, example.models), deque())
-        if not made:
-            made.append(_first(example, firsts))
-        first = made[0]
-        if isinstance(parse_workflow(first.reply, example.form()), InvalidPlan):
-            made.popleft()
+        example_rounds = rounds.setdefault((example.problem, example.models), deque())
+        if not example_rounds:
+            example_rounds.append(first_rounds.play(example))
+        first_round = example_rounds[0]
+        if isinstance(parse_workflow(first_round.reply, example.form()), InvalidPlan):
+            example_rounds.popleft()
         else:
-            yield second_round_example(
-                example, first.reply, f"Its answer:\n{first.answer}", first.right
-            )
-
-
-def _first(example: PlannerExample, firsts: FirstRounds) -> FirstRound:
-    reply = firsts.write(example.prompt)
-    steps = parse_workflow(reply, example.form())
-    ran = (
-        WorkflowResult(right=False)
-        if isinstance(steps, InvalidPlan)
-        else firsts.execute(example.problem, steps)
-    )
-    first = FirstRound(
-        example=example, reply=reply, right=ran.right, answer=ran.answer[:ANSWER_CHARACTERS]
-    )
-    firsts.keep(first)
-    return first
+            outcome = f"Its answer:\n{first_round.answer}"
+            yield second_round_example(example, first_round.reply, outcome, first_round.right)
 
 
 def workflow_reward(reply: str, example: PlannerExample, execute: Execute | None) -> float:

@@ -31,9 +31,9 @@ from fugu_cli.training.grpo import (
     Workflow,
     WorkflowResult,
     WorkflowRewards,
-    both_rounds,
     planner_examples,
     second_round_example,
+    with_second_rounds,
     workflow_reward,
 )
 from fugu_cli.training.tasks import Question
@@ -197,7 +197,7 @@ def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
 
 
 def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
-    course = ExampleSettings(fewest=2, most=3, times=4, seed=7)
+    course = ExampleSettings(min_agents=2, max_agents=3, passes=4, seed=7)
     made = list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert made == list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert sorted(example.problem for example in made) == sorted(
@@ -210,7 +210,7 @@ def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> 
 
 
 def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
-    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(times=1))
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(passes=1))
     assert "Example 4." in made.prompt
     assert "What is 0 + 1?" in made.prompt
     assert f"- Model {len(made.models) - 1}" in made.prompt
@@ -226,7 +226,7 @@ def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
 
 
 def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
-    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(times=1))
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(passes=1))
     second = second_round_example(made, GOOD, "Its answer:\n3", False)
     shown = prompts.fill(
         prompts.load("conductor/paper_round"), workflow=GOOD, outcome="Its answer:\n3"
@@ -293,7 +293,7 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
         steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=4)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(passes=4)))
 
     out = tmp_path / "out"
     lines: list[grpo.GrpoStep] = []
@@ -322,7 +322,7 @@ def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(
         steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(passes=1)))
     lines: list[grpo.GrpoStep] = []
     run = grpo.GrpoRun(tmp_path / "out", lines.append)
     grpo.train_planner(str(model), course, settings, Watched(), run)
@@ -344,7 +344,7 @@ def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: P
         steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(passes=1)))
     lines: list[grpo.GrpoStep] = []
     (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
     grpo.train_planner(
@@ -388,7 +388,7 @@ def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_pa
         steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=8, save=9,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(passes=1)))
     lines: list[grpo.GrpoStep] = []
     watched = Watched()
     grpo.train_planner(
@@ -423,14 +423,14 @@ def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twic
         return "nothing" if asked == ["a", "b"] else GOOD
 
     kept: list[FirstRound] = []
-    made = list(both_rounds(course, FirstRounds(write, execute, (), kept.append)))
+    made = list(with_second_rounds(course, FirstRounds(write, execute, (), kept.append)))
     assert [(one.problem, one.round, one.kept) for one in made] == [
         *(("a", 1, False), ("a", 2, True)),
         *(("b", 1, False), ("b", 1, False), ("b", 2, True)),
     ]
     assert GOOD in made[1].prompt
     assert "It is 4." in made[1].prompt
-    assert list(both_rounds(course, FirstRounds(write, execute, kept, kept.append))) == made
+    assert list(with_second_rounds(course, FirstRounds(write, execute, kept, kept.append))) == made
     assert (asked, ran) == (["a", "b", "b"], ["a", "b"])
 
 
@@ -444,6 +444,6 @@ def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
     firsts = FirstRounds(
         write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None
     )
-    made = islice(both_rounds(_asked_of("a", "b", "c"), firsts), 3)
+    made = islice(with_second_rounds(_asked_of("a", "b", "c"), firsts), 3)
     assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
     assert asked == ["a"]
