@@ -455,9 +455,10 @@ def _result(run: CallRecord) -> FromTool:
 
 
 def _refusal(permitted: Permitted) -> str:
-    """Return why a call was not made, and what to do instead."""
+    """Return why a call was not made, and how to go on unless the user's reason says it."""
     reason = permitted.reason
-    if permitted.by == "user" and not reason.startswith(SAID_NO):
+    gave_policy_reason = permitted.by == "user" and not reason.startswith(SAID_NO)
+    if gave_policy_reason:
         reason = f"{SAID_NO} ({reason})"
     if permitted.by == HOOK or reason.startswith(f"{SAID_NO} ("):
         reason = f"{reason.rstrip('.')}. {GO_ON_WITHOUT}"

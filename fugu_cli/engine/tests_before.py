@@ -90,10 +90,10 @@ class EarlierResults:
 async def failing_before(
     workspace: Workspace, snapshot: str | None, report: TestReport | None, say: Say
 ) -> EarlierResults:
-    """Run the failing tests of `report` on the files of `snapshot` (a git tree id); all tests where
+    """Run the failing tests of `report` on the files of `snapshot` (a git tree id), or all tests if
     it names none.
 
-    Changes nothing in the repository. `say` is told the runner's output.
+    Changes nothing in the repository. `say` receives the runner's output.
     """
     command = workspace.test_command
     if command is None:
@@ -108,11 +108,11 @@ async def failing_before(
             brought = await _bring_along(workspace, copy)
             watch = _watched(workspace, copy, scratch, brought)
             selected = select_failing(command, report, copy.root) if report is not None else None
-            ran = await _run(selected or command, copy, say, watch)
-            if ran is None:
+            run = await _run_existing_tests(selected or command, copy, say, watch)
+            if run is None:
                 absent = report.failing if report is not None else ()
                 return EarlierResults(absent=absent, by_id=True)
-            results = _results(ran, report, watch, recognise_runner(command, copy.root))
+            results = _results(run, report, watch, recognise_runner(command, copy.root))
             failed = bool(results.failed) or (not results.by_id and not results.ok)
             if copy.sandbox is None or results.unknown or not failed:
                 return results
@@ -138,10 +138,12 @@ class _Brought:
 
 @dataclass(frozen=True)
 class _Watch:
-    """Tells whether the copy was tested: the run writes `told`. `brought` came along into it."""
+    """Shows whether a run tested the copy: with `variables` it writes the code that it loads to
+    `loaded_code`. `brought` are the ignored paths that the copy got.
+    """
 
     variables: dict[str, str]
-    told: Path
+    loaded_code: Path
     brought: _Brought
 
 
@@ -321,8 +323,8 @@ def _link_target(path: Path, old: Path, new: Path) -> Path:
 
 
 def _watched(workspace: Workspace, copy: Workspace, scratch: Path, brought: _Brought) -> _Watch:
-    """Return variables for a run in the copy: Python loads the copy's code, and builds leave the
-    user's own alone.
+    """Prepare a run in the copy: Python loads the copy's code, and builds leave the user's build
+    folders alone.
     """
     loaded = scratch / "told"
     shutil.copy(loaded_code.__file__, scratch / "sitecustomize.py")
@@ -348,41 +350,39 @@ _NOT_FOUND = re.compile(
 )
 
 
-async def _run(
+async def _run_existing_tests(
     command: str, copy: Workspace, say: Say, watch: _Watch
 ) -> SuiteRun | ToolResult | None:
-    """Run those of the tests that exist here; None if none does.
+    """Run the tests of a command that exist in the copy. Return None if none exists.
 
     pytest runs nothing if it cannot find one of the tests it was given. It is then run again
     without the missing ones: first it reports missing files, one at a time, and then missing tests.
     """
-    ran = await run_suite(command, copy, copy.test_timeout, say, watch.variables)
+    run = await run_suite(command, copy, copy.test_timeout, say, watch.variables)
+    if isinstance(run, ToolResult):
+        return run
     invocation = recognise_runner(command, copy.root)
-    if (
-        isinstance(ran, ToolResult)
-        or invocation is None
-        or invocation.kind != "pytest"
-        or ran.ended.code != NOT_FOUND
-    ):
-        return ran
-    missing = [match["id"] or match["file"] for match in _NOT_FOUND.finditer(ran.ended.output)]
+    if invocation is None or invocation.kind != "pytest" or run.ended.code != NOT_FOUND:
+        return run
+    missing = [match["id"] or match["file"] for match in _NOT_FOUND.finditer(run.ended.output)]
     kept = [
-        word
-        for word in invocation.own
-        if not any(_names(name, word, copy.root) for name in missing)
+        argument
+        for argument in invocation.own
+        if not any(_is_missing(argument, name, copy.root) for name in missing)
     ]
     if len(kept) == len(invocation.own):
-        return ran
-    if not any("::" in word or word.endswith(".py") for word in kept):
+        return run
+    selects_tests = any("::" in argument or argument.endswith(".py") for argument in kept)
+    if not selects_tests:
         return None
-    return await _run(invocation.replacing(kept), copy, say, watch)
+    return await _run_existing_tests(invocation.replacing(kept), copy, say, watch)
 
 
-def _names(missing: str, word: str, root: Path) -> bool:
-    """Return whether pytest's message about a missing test names this word: it names the test, or
-    the file it would be in.
+def _is_missing(argument: str, missing: str, root: Path) -> bool:
+    """Return whether a test or file that pytest reports as `missing` is this argument, or the file
+    of the test in it.
     """
-    return missing in {word, f"{root}/{word}"} or word.startswith(f"{missing}::")
+    return missing in {argument, f"{root}/{argument}"} or argument.startswith(f"{missing}::")
 
 
 def _results(
@@ -422,8 +422,9 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     if ran.ended.code is None:
         return f"on the files as they were the tests did not end within {ran.ended.seconds:.0f} s"
     try:
-        text = watch.told.read_text("utf-8", "replace") if watch.told.is_file() else ""
-        loaded = text.splitlines()
+        loaded = []
+        if watch.loaded_code.is_file():
+            loaded = watch.loaded_code.read_text("utf-8", "replace").splitlines()
     except OSError:
         loaded = []
     if wrong := [line for line in loaded if line != "begun"]:
@@ -540,24 +541,19 @@ def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
 
 def _describe(before: EarlierResults) -> list[str]:
     if not before.by_id:
-        state = "they passed" if before.ok else "they failed"
-        count = (
-            f" ({before.report.failed} failed)"
-            if before.report is not None and not before.ok
-            else ""
-        )
-        return [
-            f"All tests were run on the files as they were before this request: {state}{count}."
-        ]
-    return [
-        text
-        for text in (
-            _listed("Passed before this request and fail now:", before.passed),
-            _listed("Failed before this request as well:", before.failed),
-            _listed("Did not exist before this request:", before.absent),
-        )
-        if text
+        if before.ok:
+            state = "they passed"
+        elif before.report is None:
+            state = "they failed"
+        else:
+            state = f"they failed ({before.report.failed} failed)"
+        return [f"All tests were run on the files as they were before this request: {state}."]
+    texts = [
+        _listed("Passed before this request and fail now:", before.passed),
+        _listed("Failed before this request as well:", before.failed),
+        _listed("Did not exist before this request:", before.absent),
     ]
+    return [text for text in texts if text]
 
 
 def _listed(head: str, names: Sequence[str]) -> str:

@@ -31,30 +31,35 @@ class Workflow:
 
 
 def step_name(workflows: Sequence[Workflow], number: int, step: int) -> str:
-    """Return the one name of a step and its output, wherever they are shown: `step-2`,
-    `step-2.1` inside of it, `round-2-step-1` in a later plan.
+    """Return the name under which a step and its output are shown: `step-2`, `step-2.1` for a step
+    inside it, `round-2-step-1` in a later plan.
     """
-    flow = next(flow for flow in workflows if flow.number == number)
-    return f"{step_prefix(workflows, flow.planned.within, flow.planned.round)}{step + 1}"
+    planned = next(flow.planned for flow in workflows if flow.number == number)
+    return f"{step_prefix(workflows, planned.within, planned.round)}{step + 1}"
 
 
 def step_prefix(workflows: Sequence[Workflow], within: OuterStep | None, round_number: int) -> str:
-    """Return what the names of a plan's steps begin with."""
+    """Return the beginning of the names of a plan's steps."""
     if within is not None:
         return f"{step_name(workflows, *within)}."
     return "step-" if round_number == 1 else f"round-{round_number}-step-"
 
 
 def named_choice(turn: Turn) -> str:
-    """Return the change that a turn chose in its replies, the last one that it named; "" if it
-    named none of those that it was given.
+    """Return the change that a turn chose: the last valid choice in its replies, "" if there is
+    none.
     """
-    return next(
-        filter(None, (_choice_in(reply.text, turn) for reply in reversed(turn.replies))), ""
-    )
+    for reply in reversed(turn.replies):
+        choice = _choice_in(reply.text, turn)
+        if choice:
+            return choice
+    return ""
 
 
 def _choice_in(text: str, turn: Turn) -> str:
+    """Return the last change in the text, by its full name or its number, that the turn may choose;
+    "" if there is none.
+    """
     for name in reversed(_CHOICE.findall(text)):
         for choice in turn.assigned.choices:
             if name.lower() == choice or (name.isdigit() and choice.endswith(f"-{name}")):
@@ -63,8 +68,8 @@ def _choice_in(text: str, turn: Turn) -> str:
 
 
 def is_asked_to_choose_again(turn: Turn, reply: Replied) -> bool:
-    """Return whether a turn that is to choose came to its last word with this reply, its first
-    without calls, and neither chose nor changed anything until then.
+    """Return whether this reply, the first without calls, ends a turn that had to choose a change
+    but neither chose one nor changed a file.
     """
     if not turn.assigned.choices or reply.calls or reply.stop != "end":
         return False
