@@ -300,8 +300,8 @@ def visible_events(events: Sequence[Event], agent: str, denials: Denials | None)
     """
     if denials is None or not denials.of(agent):
         return events
-    reader = _Reader(agent, denials)
-    return [reader.take(event) for event in events]
+    event_filter = _EventFilter(agent, denials)
+    return [event_filter.visible(event) for event in events]
 
 
 def visible_state(state: SessionState, agent: str, denials: Denials | None) -> SessionState:
@@ -375,11 +375,11 @@ def call_refusal(
         return (
             f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
         )
-    reader = _Reader(agent, denials)
+    event_filter = _EventFilter(agent, denials)
     for event in events:
-        reader.take(event)
+        event_filter.visible(event)
     for path in paths_in_call(call):
-        if denials.denied(agent, path, copy) or path in reader.written:
+        if denials.denied(agent, path, copy) or path in event_filter.written:
             return f"deny_agents keeps {path} from {agent}"
     return ""
 
@@ -400,75 +400,81 @@ def paths_in_call(call: Call) -> list[str]:
     return [*named, *patched_paths(patch)] if isinstance(patch, str) else named
 
 
-class _Reader:
-    """Goes through the events once, remembering which agents may have seen denied content."""
+class _EventFilter:
+    """Goes through the events in order and withholds content of denied files from one agent, and
+    the words of agents that may have seen such content.
+    """
 
     def __init__(self, agent: str, denials: Denials) -> None:
         self._agent = agent
         self._denials = denials
-        self._shown = False
-        """Content of a denied file has been in somebody's prompt, or could have been."""
-        self._calls: set[str] = set()
-        """Ids of calls whose words are withheld."""
+        self._was_shown = False
+        """Whether content of a denied file may have been in some agent's prompt."""
+        self._withheld_calls: set[str] = set()
+        """Ids of calls whose arguments are withheld."""
         self.written: set[str] = set()
         """Files written by agents that may have known such content."""
         self._agents: dict[int, str] = {}
         """The agent of each turn, by the turn's number."""
 
-    def take(self, event: Event) -> Event:
+    def visible(self, event: Event) -> Event:
+        """Return the next event as the agent may see it."""
         if isinstance(event, Assigned):
             self._agents[event.turn] = event.agent
         match event:
             case Replied():
                 if not self._could_know(event.agent):
                     return event
-                self._calls |= {call.id for call in event.calls}
-                calls = tuple(_bare(call) for call in event.calls)
+                self._withheld_calls |= {call.id for call in event.calls}
+                calls = tuple(_without_arguments(call) for call in event.calls)
                 return event.model_copy(update={"text": WITHHELD, "thinking": (), "calls": calls})
-            case Permitted() if event.call.id in self._calls:
-                return event.model_copy(update={"call": _bare(event.call), "reason": ""})
+            case Permitted() if event.call.id in self._withheld_calls:
+                return event.model_copy(
+                    update={"call": _without_arguments(event.call), "reason": ""}
+                )
             case ToolRan():
-                return self._ran(event)
+                return self._visible_result(event)
             # another agent's words about what happened
             case Compacted() if self._could_know(event.agent):
                 return event.model_copy(update={"summary": WITHHELD})
             case Planned() if self._could_know(event.agent):
                 steps = tuple(step.model_copy(update={"instruction": ""}) for step in event.steps)
                 return event.model_copy(update={"text": WITHHELD, "steps": steps, "fault": ""})
-            case Assigned() if self._shown and event.instruction:
+            case Assigned() if self._was_shown and event.instruction:
                 instruction = WITHHELD if event.subtask is not None else ""
                 return event.model_copy(update={"instruction": instruction, "reason": ""})
-            case Merged() if self._shown:
+            case Merged() if self._was_shown:
                 return event.model_copy(update={"diffs": (), "reason": ""})
-            case Interrupted() if self._shown and event.partial:
+            case Interrupted() if self._was_shown and event.partial:
                 return event.model_copy(update={"partial": WITHHELD})
             case _:
                 return event
 
     def _could_know(self, author: str) -> bool:
-        """Return whether the author could have known such content at that time."""
-        return self._shown and not self._denials.covers(author, self._agent)
+        """Return whether the author may have seen content of a denied file by now."""
+        return self._was_shown and not self._denials.covers(author, self._agent)
 
-    def _ran(self, event: ToolRan) -> Event:
-        if event.call.id in self._calls:
+    def _visible_result(self, event: ToolRan) -> Event:
+        """Return a tool's result, without its output if that may hold denied content. Remember
+        the content it showed and the files it wrote.
+        """
+        call = event.call
+        if call.id in self._withheld_calls:
             self.written |= {change.path for change in event.changes}
-            return event.model_copy(
-                update={"call": _bare(event.call), "output": WITHHELD, "media": ()}
-            )
-        if not self._touches(event):
+            call = _without_arguments(call)
+        elif self._may_show_denied(event):
+            self._was_shown = True
+            if any(self._denials.denied(self._agent, path) for path in paths_in_call(call)):
+                call = _without_arguments(call)
+        else:
             return event
-        self._shown = True
-        if any(self._denials.denied(self._agent, path) for path in paths_in_call(event.call)):
-            return event.model_copy(
-                update={"call": _bare(event.call), "output": WITHHELD, "media": ()}
-            )
-        return event.model_copy(update={"output": WITHHELD, "media": ()})
+        return event.model_copy(update={"call": call, "output": WITHHELD, "media": ()})
 
-    def _touches(self, event: ToolRan) -> bool:
+    def _may_show_denied(self, event: ToolRan) -> bool:
         """Return whether the tool may have shown such a file, or a file made from one."""
         if facts_of(event.call.tool).shows_names_only:
             return False
-        if self._disguised(event):
+        if self._may_show_disguised(event):
             return True
         named = paths_in_call(event.call)
         if any(self._denials.denied(self._agent, path) or path in self.written for path in named):
@@ -479,12 +485,12 @@ class _Reader:
             traces.within(line) for line in text.splitlines()
         )
 
-    def _disguised(self, event: ToolRan) -> bool:
-        """Return whether a command of an agent that may read such files could have shown one in
-        other words.
+    def _may_show_disguised(self, event: ToolRan) -> bool:
+        """Return whether the command of an agent that may read denied files could have shown one in
+        a form that its text does not reveal, for example encoded.
         """
-        may_read = self._denials.covers(self._agents.get(event.turn, ""), self._agent)
-        if may_read or not facts_of(event.call.tool).shows_command_output:
+        is_denied_too = self._denials.covers(self._agents.get(event.turn, ""), self._agent)
+        if is_denied_too or not facts_of(event.call.tool).shows_command_output:
             return False
         arguments = arguments_of(event.call)
         command = arguments.get("command") if isinstance(arguments, dict) else None
@@ -492,7 +498,7 @@ class _Reader:
         return not shows_plainly and bool(self._denials.files(self._agent))
 
 
-def _bare(call: Call) -> Call:
+def _without_arguments(call: Call) -> Call:
     return call.model_copy(update={"arguments": "{}"})
 
 
