@@ -755,8 +755,8 @@ def build_budgets(config: Config, elsewhere: OtherSpending) -> Budgets:
 
 
 async def _ask_user(ask: AskPermission, call: Call) -> str | None:
-    """Ask the user an agent's question, or about a line for the memory, the way that permission is
-    asked for.
+    """Ask the user the question in a call, or whether a line may be added to the memory, with the
+    dialog for permissions. Return the answer, "" for no, or None if nobody can be asked.
     """
     from fugu_cli.session.call_arguments import arguments_of
 

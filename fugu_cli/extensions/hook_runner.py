@@ -441,7 +441,9 @@ class _StandardOutput:
         self.is_whole = True
 
     def add_piece(self, piece: bytes) -> bytes:
-        """Keep a piece of the output. Returns b"", since nothing is left for others."""
+        """Keep a piece of the output, as far as there is room. Return b"": the command's output gets
+        none of it.
+        """
         free_bytes = OUTPUT_LIMIT - len(self._data)
         self._data += piece[:free_bytes]
         self.is_whole = self.is_whole and len(piece) <= free_bytes

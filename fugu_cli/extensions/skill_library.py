@@ -148,7 +148,8 @@ def load_library(folders: Sequence[ExtensionFolder]) -> SkillLibrary:
 
 
 def files_linked_from_library(root: Path) -> Iterator[Path]:
-    """Yield the resolved files in `root` that links in its skills, commands and subagents lead to.
+    """Yield the files in `root` that links in its skills, commands and subagents lead to, as resolved
+    paths.
 
     They direct agents like the files of those folders, but lie outside them.
     """
@@ -174,31 +175,33 @@ def files_linked_from_library(root: Path) -> Iterator[Path]:
 
 def _skills(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Skill]:
     """Return the skills of a folder, and add faulty ones to `faults`."""
+    candidates: list[Path] = []
+    for path in extension_folder.paths("skill"):
+        if _holds_skill(path):
+            candidates.append(path)
+        else:
+            candidates += _entries(path, "skill", faults)
+    plugin_root = str(extension_folder.folder) if extension_folder.plugin else ""
     skills: list[Skill] = []
-    folders: list[Path] = []
-    for top in extension_folder.paths("skill"):
-        folders += [top] if _holds_skill(top) else _entries(top, "skill", faults)
-    for folder in folders:
+    for folder in candidates:
         if not _holds_skill(folder):
             continue
-        below = folder.relative_to(extension_folder.folder).as_posix()
-        shown = f"{extension_folder.shown}/{below}"
+        relative_path = folder.relative_to(extension_folder.folder).as_posix()
         try:
             skill = skill_at(
                 _skill_folder(folder, extension_folder),
-                shown,
+                f"{extension_folder.shown}/{relative_path}",
                 own=extension_folder.own,
                 plugin=extension_folder.plugin,
             )
-            root = str(extension_folder.folder) if extension_folder.plugin else ""
-            skills.append(replace(skill, plugin_root=root))
+            skills.append(replace(skill, plugin_root=plugin_root))
         except DocumentError as fault:
             faults.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
     return skills
 
 
 def _holds_skill(folder: Path) -> bool:
-    """Return whether it is a folder with a skill file, readable or not."""
+    """Return whether the folder has a skill file, readable or not."""
     return _is_folder(folder) and os.path.lexists(folder / SKILL_FILE)
 
 
@@ -228,10 +231,10 @@ def _commands(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> 
     """Return the commands of a folder, and add faulty ones to `faults`."""
     commands: dict[str, CustomCommand] = {}
     plugin = extension_folder.plugin
-    for top in extension_folder.paths("command"):
-        for path in _files(top, DEEPEST_FOLDER, faults):
-            parts = path.relative_to(top if path != top else top.parent).with_suffix("").parts
-            name = ":".join(parts)
+    for source in extension_folder.paths("command"):
+        for path in _files(source, DEEPEST_FOLDER, faults):
+            folder = source.parent if path == source else source
+            name = ":".join(path.relative_to(folder).with_suffix("").parts)
             if plugin and name in BUILT_IN:
                 name = f"{plugin}:{name}"
             try:
@@ -256,16 +259,16 @@ def _with_plugin_root(text: str, extension_folder: ExtensionFolder) -> str:
 def _subagents(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Subagent]:
     """Return the subagents of a folder, and add faulty ones to `faults`."""
     subagents: dict[str, Subagent] = {}
-    for top in extension_folder.paths("agent"):
-        for path in _files(top, 1, faults, "agent"):
+    for source in extension_folder.paths("agent"):
+        for path in _files(source, 1, faults, "agent"):
             from fugu_cli.extensions.subagents import subagent_at
 
             try:
                 file = _file_inside(path, extension_folder)
                 subagent = subagent_at(file, own=extension_folder.own)
                 if subagent.name in subagents:
-                    same = subagents[subagent.name].file.name
-                    raise DocumentError(f"{same} here has the same name")
+                    namesake = subagents[subagent.name].file.name
+                    raise DocumentError(f"{namesake} here has the same name")
                 body = _with_plugin_root(subagent.body, extension_folder)
                 subagents[subagent.name] = replace(
                     subagent, body=body, plugin=extension_folder.plugin
@@ -286,8 +289,8 @@ def _file_inside(path: Path, extension_folder: ExtensionFolder) -> Path:
 def _files(
     folder: Path, levels: int, faults: list[ExcludedFile], kind: LibraryKind = "command"
 ) -> Iterator[Path]:
-    """Yield the `.md` files of a folder, then those of its subfolders. A `.md` file stands for
-    itself.
+    """Yield the `.md` files of a folder, then those of its subfolders. If `folder` is a `.md` file,
+    yield only that.
     """
     if folder.suffix == ".md" and not _is_folder(folder):
         yield folder
@@ -360,7 +363,7 @@ LibraryRow = tuple[str, str, str]
 
 
 def format_library(library: SkillLibrary, root: Path) -> str:
-    """Format the whole list. Paths are relative to `root` or the home if they lie there."""
+    """Return the library as text. Paths in `root` or the home folder are shown relative to it."""
     skills: list[LibraryRow] = []
     for skill in library.skills:
         skills.append((skill.name, skill.description, display_path(skill.file.parent, root)))

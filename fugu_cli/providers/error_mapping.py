@@ -113,9 +113,9 @@ RESETS_IN_BODY = re.compile(
     re.IGNORECASE,
 )
 RESET = re.compile(r".*rate-?limit.*-reset.*")
-EPOCH = 1e9
-"""The least number of seconds that is a time since 1970 and not a duration; 1000 times as many are
-milliseconds."""
+LEAST_TIMESTAMP = 1e9
+"""Smaller numbers are durations in seconds; from here on seconds since 1970, and from 1000 times
+this number on milliseconds since 1970."""
 PERMANENT = (501, 505)
 TRANSIENT = (409, 424, 425)
 """Statuses of temporary refusals, caused by another request or another server."""
@@ -228,24 +228,29 @@ def _number(text: str) -> float | None:
 
 
 def _seconds_until(text: str, time: datetime) -> float | None:
-    """Return the seconds until a number, a duration or a date, or None for any other text."""
+    """Return the seconds from `time` to the end of a wait, or None if the text names none.
+
+    The text is a number of seconds, a time since 1970 in seconds or milliseconds, a `DURATION`, or
+    a date.
+    """
     number = _number(text)
     if number is not None:
-        if number >= 1000 * EPOCH:
-            number /= 1000
-        seconds = number - time.timestamp() if number >= EPOCH else number
-        return max(0.0, seconds)
+        if number < LEAST_TIMESTAMP:
+            return max(0.0, number)
+        is_milliseconds = number >= 1000 * LEAST_TIMESTAMP
+        timestamp = number / 1000 if is_milliseconds else number
+        return max(0.0, timestamp - time.timestamp())
     match = DURATION.fullmatch(text)
     duration = _duration(match) if match else None
     if duration is not None:
         return duration
     try:
-        moment = datetime.fromisoformat(text)
+        date = datetime.fromisoformat(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - time).total_seconds())
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - time).total_seconds())
 
 
 def message_of_body(body: str) -> tuple[str, str]:

@@ -243,8 +243,8 @@ class PromptTerminal:
         return self.prompt
 
     @property
-    def waits(self) -> bool:
-        """A line is waited for."""
+    def is_waiting(self) -> bool:
+        """Whether a question waits for a typed line."""
         return self._typed_line is not None and not self._typed_line.done()
 
     def width(self) -> int:
@@ -294,8 +294,8 @@ class PromptTerminal:
         finally:
             self._letters = ""
 
-    def give(self, text: str) -> bool:
-        """Deliver the line that is waited for. Return False for a line that answers nothing."""
+    def answer(self, text: str) -> bool:
+        """Answer the waiting question. Return False if there is none, or the line is no answer to it."""
         if self._typed_line is None or self._typed_line.done():
             return False
         if text and self._letters and text.lower() not in list(self._letters):
@@ -304,7 +304,7 @@ class PromptTerminal:
         return True
 
     def insert(self, text: str) -> bool:
-        """Put a text into the prompt. False: something is typed there, which stays."""
+        """Put a text into the empty prompt. Return False if it is not empty; then it stays."""
         buffer = self.session.default_buffer
         empty = not buffer.text
         if empty:
@@ -497,7 +497,7 @@ class PromptLines:
             self._controller.asking.question is not None
             and not self._terminal.session.default_buffer.text
         )
-        waiting = waiting and not self._terminal.waits
+        waiting = waiting and not self._terminal.is_waiting
         return waiting and time.monotonic() - self._view.asked_at > UNREAD_SECONDS
 
 
@@ -543,7 +543,7 @@ class InlineApp:
         self._prompt.default_buffer.on_text_changed += terminal.typed_text.changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[tuple[str, bool]] = []
-        """What was entered before there is a session, and whether it was typed."""
+        """Lines that were entered before there is a session, and whether each was typed."""
         self.parting = ""
         self._leaving = SecondPress()
 
@@ -563,17 +563,18 @@ class InlineApp:
             await self.controller.close()
 
     def enter(self, text: str, *, typed: bool = False) -> None:
-        """Handle a line of the prompt: the answer to a question, or input for `run_input` once there
-        is a session. `typed`: every character came from the keyboard.
+        """Handle a line of the prompt: the answer to a question, or input for `run_input` as soon as
+        there is a session. `typed`: every character came from the keyboard.
         """
-        if self._terminal.give(text.strip()):
+        line = text.strip()
+        if self._terminal.answer(line):
             return
-        if self._terminal.waits:
+        if self._terminal.is_waiting:
             self.controller.say("this is sent after the question; type one of its letters")
-        if not self.controller.started:
-            self._early.append((text.strip(), typed))
+        if self.controller.started:
+            self._spawn(run_input(self.controller, line, typed=typed))
         else:
-            self._spawn(run_input(self.controller, text.strip(), typed=typed))
+            self._early.append((line, typed))
 
     async def _start(self) -> None:
         await asyncio.to_thread(self.controller.opener.prepare)
@@ -613,8 +614,8 @@ class InlineApp:
                 self._terminal.redraw()
 
     def _stop(self) -> None:
-        if self._terminal.waits:
-            self._terminal.give("")
+        if self._terminal.is_waiting:
+            self._terminal.answer("")
         else:
             self.controller.interrupt()
 
@@ -633,7 +634,7 @@ class InlineApp:
 
     def _steer(self, text: str) -> None:
         text = text.strip()
-        if self._terminal.waits:
+        if self._terminal.is_waiting:
             self.enter(text)
         elif self.controller.work.running and (not text or is_request(self.controller, text)):
             steer(self.controller, text)

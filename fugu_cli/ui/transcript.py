@@ -95,8 +95,8 @@ class PlacedBlocks:
         """Ids of reads without a result yet, which may still join the newest line."""
         self._group = 0
         self.retractable: int | None = None
-        """The first heading of turns in which nothing has come yet, or that failed because no
-        connection could be made: it may be taken back."""
+        """The index of the first heading that may be taken back: nothing has come in its turn and
+        the turns after it, or they failed because no connection could be made."""
 
     @property
     def settled(self) -> int:
@@ -152,7 +152,7 @@ class PlacedBlocks:
         self._insert(self.open_group, (heading,))
 
     def index(self, block: Block) -> int:
-        """Return the index of a recent block."""
+        """Return the index of a block, which is searched for from the end."""
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def put(self, turn: int, *blocks: Block) -> int:
@@ -537,11 +537,12 @@ class Transcript:
         return first
 
     def _retract(self, retracted: Sequence[Block]) -> int | None:
-        """Empty those of the retractable blocks. Returns the first's index."""
+        """Replace blocks that may still be taken back by empty ones. Return the first one's index."""
+        first_retractable = self.placed.retractable or 0
         indices = [
             index
-            for index in range(self.placed.retractable or 0, len(self.blocks))
-            if self.blocks[index] in retracted
+            for index, block in enumerate(self.blocks)
+            if index >= first_retractable and block in retracted
         ]
         for index in indices:
             self.blocks[index] = ThinkingBlock("")
