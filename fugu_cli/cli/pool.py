@@ -25,6 +25,7 @@ from fugu_cli.cli.current_folder import (
     check_embedded,
     current_config,
     local_servers,
+    missing_models,
     needed_models,
     print_clean,
     say,
@@ -351,6 +352,12 @@ def show_pool() -> int:
         print_clean(f"left out: {entry.name} ({entry.reason})")
     for unready in unready_services(os.environ) if not loaded.config.agents else ():
         _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
+    missing, gigabytes = missing_models(loaded.config, os.environ)
+    if any(entry.model in missing for entry in entries):
+        print_clean(
+            f"not on this machine yet: {', '.join(missing)} ({gigabytes:.1f} GB); "
+            "`fugu models pull` fetches them"
+        )
     for name in loaded.config.opt_out:
         print_clean(f"opted out: {name}")
     breaker = wiring.build_circuit_breaker(entries, os.environ, {}, loaded.config.data)
@@ -359,7 +366,7 @@ def show_pool() -> int:
             f"unavailable: {name} ({reason}); `/retry {name}` in a session tries it at once"
         )
     print_clean(
-        "unavailable after other failures: each session knows that of its own calls, see /pool there"
+        "agents that failed in a session for another reason: `/pool` in that session names them"
     )
     if loaded.config.agents:
         origin = ", ".join(str(path) for path in loaded.files) or "the command line"

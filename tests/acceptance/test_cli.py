@@ -200,6 +200,10 @@ def test_embedded_models_that_are_not_here_end_with_2_before_anything_is_begun(
     assert "qwen2.5-coder-0.5b, qwen2.5-coder-1.5b are not on this machine yet (1.6 GB)" in err
     assert "`fugu models pull`" in err
     assert store.session_paths(Config().data) == []
+    assert (
+        "not on this machine yet: qwen2.5-coder-0.5b, qwen2.5-coder-1.5b (1.6 GB)"
+        in fugu("pool", capture=capsys)[1]
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "stream-json"])
