@@ -188,7 +188,7 @@ class Config(ConfigTable):
     advisor: Text = "auto"
     """whom agents may ask for advice (tool advise): auto, one that is more often right; a name; off"""
     repository_map: Literal["off", "planner", "first"] = "planner"
-    """who is shown what the files define: off, planner, or first, the first turn too (`fugu help
+    """who is shown what files define: off, planner, first (a session's first request, too; `fugu help
     ultra`)
     """
     opt_out: Names = ()
