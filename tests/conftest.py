@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fugu_cli.safety import programs
 from tests.acceptance import forked
 
 settings.register_profile(
@@ -179,6 +180,7 @@ def isolated(
     home, work = (tmp_path_factory.getbasetemp() / name / number for name in ("h", "w"))
     home.mkdir(parents=True)
     work.mkdir(parents=True)
+    monkeypatch.setattr(programs, "_repositories", set())
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)

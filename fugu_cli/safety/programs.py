@@ -14,8 +14,12 @@ _repositories: set[Path] = set()
 
 
 def add_repository(folder: Path) -> None:
-    """Let no program of fugu be found in `folder` (resolved) while this process lives."""
-    _repositories.add(folder)
+    """Let no program of fugu be found in `folder` (resolved) while this process lives.
+
+    The root of the file system is left out: other sessions of this process would find nothing.
+    """
+    if folder != Path(folder.anchor):
+        _repositories.add(folder)
 
 
 def search_path_outside(*repositories: Path) -> str:

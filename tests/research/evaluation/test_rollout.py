@@ -64,6 +64,7 @@ def test_an_error_in_one_rollout_ends_the_others_before_the_evaluation_ends(tmp_
     ended: list[int] = []
 
     async def open_session(context: RolloutContext) -> RolloutSession:
+        await all_begun.wait()
         if context.seed == 1:
             raise UsageError("this rollout cannot begin")
         try:
@@ -79,6 +80,8 @@ def test_an_error_in_one_rollout_ends_the_others_before_the_evaluation_ends(tmp_
     engine = LocalEngine(
         open_session, Spending(tmp_path / "paid.jsonl", SpendingLimits()), tmp_path
     )
+
+    all_begun = asyncio.Barrier(3)
 
     async def run() -> list[int]:
         with pytest.raises(UsageError, match="this rollout cannot begin"):
