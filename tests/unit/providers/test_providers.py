@@ -341,13 +341,15 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
 
 
 def test_reasoning_is_kept_apart_from_the_answer() -> None:
-    assert call("vLLM", "vllm/reasoning_tools.sse")[0] == Reply(
+    reply, _, body = call("vLLM", "vllm/reasoning_tools.sse")
+    assert reply == Reply(
         thinking=(Thinking(text="I need the file.", field="reasoning"),),
         calls=(READ_A.model_copy(update={"id": "chatcmpl-tool-9f3"}),),
         usage=Usage(input=900, cached=880, output=48),
         model="Qwen/Qwen3-32B",
         response_id="chatcmpl-v1",
         stop="calls",
+        max_tokens=body.get("max_completion_tokens") or body["max_tokens"],
     )
     assert [block.text for block in call("Ollama", "ollama/reasoning.sse")[0].thinking] == [
         "Short."

@@ -278,7 +278,7 @@ def test_how_a_response_ends() -> None:
     assert (reply.text, reply.stop) == ("I will not.", "refusal")
     assert answered(Server(ended(output=[said])))[0].stop == "end"
     empty, _ = answered(Server(ended(output=[])))
-    assert empty == Reply(model="gpt-6.1-sol", usage=empty.usage)
+    assert empty == Reply(model="gpt-6.1-sol", usage=empty.usage, max_tokens=empty.max_tokens)
     assert empty.usage.estimated_input == empty.usage.input > 0
     thought = {
         "type": "reasoning",
