@@ -45,12 +45,12 @@ _JS: dict[str, RunnerKind] = {
 
 @dataclass(frozen=True)
 class Invocation:
-    """One run of a known runner.
+    """A command line that starts a known runner.
 
-    `command` is the line as given, `before` its part up to the last `&&`, and `words` what follows,
-    assignments of variables included. `folder` is where it runs, relative to the root. `own` are
-    the runner's own arguments. `script` holds the arguments that package.json gives where a package
-    manager starts the runner, else None.
+    `command` is the whole line, `before` its part up to the last `&&`, and `words` the rest,
+    assignments of variables included. `folder` is the folder it runs in, relative to the root.
+    `own` are the runner's arguments in the line. If a package manager starts the runner, `script`
+    holds the arguments that package.json adds; else it is None.
     """
 
     kind: RunnerKind
@@ -63,7 +63,7 @@ class Invocation:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The runner's arguments, wherever they come from."""
+        """The runner's arguments from package.json and from the command line."""
         return (*(self.script or ()), *self.own)
 
     def given(self, *options: str) -> bool:
@@ -72,24 +72,28 @@ class Invocation:
 
     def adding(self, words: Sequence[str]) -> str:
         """Return the command with more arguments at its end."""
-        through = (
-            ("--",)
-            if self.words[0] == "npm" and self.script is not None and "--" not in self.words
-            else ()
+        needs_separator = (
+            self.words[0] == "npm" and self.script is not None and "--" not in self.words
         )
-        return " ".join([self.command.rstrip(), *map(shlex.quote, (*through, *words))])
+        added = ["--", *words] if needs_separator else words
+        return " ".join([self.command.rstrip(), *map(shlex.quote, added)])
 
     def inserting(self, after: str, words: Sequence[str]) -> str:
-        """Return the command with more arguments after the word (or words) `after`."""
-        last = self.command[len(self.before) :]
-        pattern = rf"(?<!\S)((?:[^\s=]*/)?{re.escape(after)})(?=\s|$)"
-        text = " ".join(map(shlex.quote, words))
-        return self.before + re.sub(pattern, lambda match: f"{match.group()} {text}", last, count=1)
+        """Return the command with more arguments after the word (or words) `after`, before which a
+        folder may stand (`bin/pytest`).
+        """
+        last_command = self.command[len(self.before) :]
+        pattern = rf"(?<!\S)(?:[^\s=]*/)?{re.escape(after)}(?=\s|$)"
+        match = re.search(pattern, last_command)
+        if match is None:
+            return self.command
+        start, end = last_command[: match.end()], last_command[match.end() :]
+        return f"{self.before}{start} {shlex.join(words)}{end}"
 
     def replacing(self, own: Sequence[str]) -> str:
-        """Return the command with other arguments of the runner."""
-        kept = self.words[: len(self.words) - len(self.own)]
-        return self.before + " ".join(_quoted(word) for word in (*kept, *own))
+        """Return the command with `own` in place of the runner's arguments in it."""
+        program = self.words[: len(self.words) - len(self.own)]
+        return self.before + " ".join(_quoted(word) for word in (*program, *own))
 
 
 def recognise_runner(command: str, root: Path) -> Invocation | None:
@@ -113,50 +117,54 @@ def recognise_runner(command: str, root: Path) -> Invocation | None:
 
 
 def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
-    """Split a command into the part before the last `&&`, the folder it leads to, and the words
-    after it.
+    """Return the part of a line before its last command, the folder that this command runs in, and
+    its words.
 
-    No words if it is not plain. `loose`: anything may stand before the last `&&`.
+    There are no words if a shell would expand or redirect something in the command, or if something
+    else than `cd FOLDER` or the activation of an environment is before it. `loose` allows anything
+    before it.
     """
-    head, joint, last = command.rpartition("&&")
+    not_plain = "", "", ()
+    head, separator, last_command = command.rpartition("&&")
     folder = PurePosixPath()
-    for part in head.split("&&") if joint and not loose else ():
-        match = _BEFORE.fullmatch(part)
-        if match is None:
-            return "", "", ()
-        folder /= match.group(1) or ""
-    lexer = shlex.shlex(last, posix=True, punctuation_chars=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
+    if separator and not loose:
+        for part in head.split("&&"):
+            match = _BEFORE.fullmatch(part)
+            if match is None:
+                return not_plain
+            folder /= match.group(1) or ""
+    lexer = shlex.shlex(last_command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     try:
         words = tuple(lexer)
     except ValueError:
-        return "", "", ()
-    if _EXPANDED.search(re.sub(r"'[^']*'", "", last)) or any(
-        _JOINING.fullmatch(word) for word in words
-    ):
-        return "", "", ()
-    space = last[: len(last) - len(last.lstrip())]
-    return head + joint + space, folder.as_posix(), words
+        return not_plain
+    without_quoted = re.sub(r"'[^']*'", "", last_command)
+    if _EXPANDED.search(without_quoted) or any(_JOINING.fullmatch(word) for word in words):
+        return not_plain
+    indentation = last_command[: len(last_command) - len(last_command.lstrip())]
+    return head + separator + indentation, folder.as_posix(), words
 
 
 def _program(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words from the program on, without variables and programs that only start it."""
-    rest = list(words)
+    """Return the words without leading assignments of variables and programs that only start
+    another one, such as `uv run`.
+    """
+    rest = tuple(words)
     while rest:
         if _ASSIGNED.fullmatch(rest[0]):
             rest = rest[1:]
             continue
-        prefix = next(
-            (prefix for prefix in _PREFIXES if tuple(rest[: len(prefix)]) == prefix), None
-        )
+        prefix = next((prefix for prefix in _PREFIXES if rest[: len(prefix)] == prefix), None)
         if prefix is None:
             break
         rest = rest[len(prefix) :]
-    return tuple(rest)
+    return rest
 
 
 def _runner(words: Sequence[str]) -> tuple[RunnerKind | None, tuple[str, ...]]:
-    """Return the runner and its arguments."""
+    """Return the runner that the words start and its arguments; None if it is unknown."""
     if not words:
         return None, ()
     name, rest = PurePosixPath(words[0]).name, tuple(words[1:])
@@ -203,11 +211,9 @@ def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[RunnerKind | None, tup
             rest = rest[1:]
         if rest[:1] in {("test",), ("t",)}:
             return "cargo", rest[1:]
-        return (
-            ("nextest", rest[2:])
-            if rest[:2] in {("nextest", "run"), ("nextest", "r")}
-            else (None, ())
-        )
+        if rest[:2] in {("nextest", "run"), ("nextest", "r")}:
+            return "nextest", rest[2:]
+        return None, ()
     if name == "go" and rest[:1] == ("test",):
         return "go", rest[1:]
     if name in {"mvn", "mvnw", "mvnd"}:
@@ -216,7 +222,9 @@ def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[RunnerKind | None, tup
 
 
 def _script(words: Sequence[str], folder: Path) -> str | None:
-    """Return what package.json runs for `npm test` and similar commands, None for other commands."""
+    """Return the script in package.json that `npm test` or a similar command runs, None for other
+    commands.
+    """
     if not words or words[0] not in _PACKAGE_MANAGERS:
         return None
     rest = [word for word in words[1:] if not word.startswith("-")]
@@ -242,9 +250,9 @@ def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
 
 def _quoted(word: str) -> str:
     name, sign, value = word.partition("=")
-    return (
-        f"{name}={shlex.quote(value)}" if sign and _ASSIGNED.fullmatch(word) else shlex.quote(word)
-    )
+    if sign and _ASSIGNED.fullmatch(word):
+        return f"{name}={shlex.quote(value)}"
+    return shlex.quote(word)
 
 
 MOST_SELECTED = 100
@@ -298,10 +306,11 @@ def select_failing(command: str, report: TestReport, root: Path) -> str | None:
 def _options(
     words: Sequence[str], valued: Iterable[str], plain: Iterable[str] = ()
 ) -> list[str] | None:
-    """Return the options among the arguments with their values, None if a word may be either.
+    """Return the options among the arguments with their values, or None if it is unclear whether
+    a word is an option's value.
 
-    `plain` are options without a value; if empty, short options and `--option` before another
-    option have none.
+    `plain` are the options without a value. If it is empty, short options have none, and neither
+    has `--option` before another option.
     """
     options: list[str] = []
     rest = list(words)
