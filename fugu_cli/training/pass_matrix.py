@@ -17,15 +17,14 @@ from fugu_cli.errors import ConfigError
 from fugu_cli.training.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
 
 PRIOR = 1.0
-"""Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no
-certainty.
+"""Number of runs that an agent's mean rate counts for in its rate on one task: a handful of runs is
+no certainty.
 """
 
 
 class MatrixCell(BaseModel):
-    """One run of an agent on a task: what the draw `repeat` of its request gave. Other fields are
-    not read. `seconds` are USD in a matrix of which any call was paid for: what counts is how they
-    compare."""
+    """One run of an agent on a task; `repeat` counts the runs from 0. Other fields are not read.
+    `seconds` are USD in a matrix in which any call was paid for: only their ratios are used."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -100,8 +99,8 @@ def read_matrix(path: Path) -> list[MatrixCell]:
 def pass_rates(
     cells: Sequence[MatrixCell], seats: Sequence[HeadRow], prior: float = PRIOR
 ) -> tuple[TaskRates, ...]:
-    """Return the rates of every task that all seats' agents were measured on; with a `prior` of 0
-    exactly as recorded.
+    """Return the rates of every task that all seats' agents were measured on. With a `prior` of 0
+    they are the recorded ones.
 
     Raises ConfigError if there is no such task.
     """
@@ -126,31 +125,37 @@ def pass_rates(
 
 
 def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[str, RowRates]:
-    """Return rates by task. Every run of a task, greedy ones too, counts for later runs."""
-    overall = mean(cell.ok for cell in cells)
+    """Return a seat's rates by task. All runs of a task, the first one included, count for later
+    turns.
+    """
+    overall_rate = mean(cell.ok for cell in cells)
     seconds = mean(cell.seconds for cell in cells)
     by_task = {}
     for task in {cell.task for cell in cells}:
-        draws = {cell.repeat: cell.ok for cell in cells if cell.task == task}
-        each = (sum(draws.values()) + prior * overall) / (len(draws) + prior)
-        first, second = (float(draws[repeat]) if repeat in draws else each for repeat in (0, 1))
-        after = _with_resampling(second, each, seat, seconds)
-        rates = _with_resampling(first, each, seat, seconds)
+        successes = {cell.repeat: cell.ok for cell in cells if cell.task == task}
+        rate = (sum(successes.values()) + prior * overall_rate) / (len(successes) + prior)
+        first = float(successes.get(0, rate))
+        second = float(successes.get(1, rate))
+        rates = _turn_rates(first, rate, seat.attempts, seconds)
+        after = _turn_rates(second, rate, seat.attempts, seconds)
         by_task[task] = replace(rates, after=(after.first, after.first_cost), agent=seat.agent)
     return by_task
 
 
-def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -> RowRates:
-    """Return a turn of `seat.attempts` attempts that ends with the first success. Its cost is the
-    expected number of attempts.
+def _turn_rates(first: float, later: float, attempts: int, seconds: float) -> RowRates:
+    """Return the rates of turns that make up to `attempts` attempts and end with the first success.
+
+    `first` is the success rate of the very first attempt, `later` that of all others, `seconds` the
+    time of one. A cost is `seconds` times the expected number of attempts.
     """
-    miss, attempts = 1 - each, seat.attempts
-    tail = sum(miss**n for n in range(attempts - 1))
+    failure = 1 - later
+    expected_after_first = sum(failure**count for count in range(attempts - 1))
+    expected_again = sum(failure**count for count in range(attempts))
     return RowRates(
-        first=1 - (1 - first) * miss ** (attempts - 1),
-        again=1 - miss**attempts,
-        first_cost=seconds * (1 + (1 - first) * tail),
-        again_cost=seconds * sum(miss**n for n in range(attempts)),
+        first=1 - (1 - first) * failure ** (attempts - 1),
+        again=1 - failure**attempts,
+        first_cost=seconds * (1 + (1 - first) * expected_after_first),
+        again_cost=seconds * expected_again,
     )
 
 
