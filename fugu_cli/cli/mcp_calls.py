@@ -131,7 +131,7 @@ class ServedTools:
         self._folder = current_path()
         self._running = 0
         self._working_in: dict[Path, str] = {}
-        """The repositories in which a `run` is at work, and its session's id."""
+        """The session id of the `run` at work in each repository, "" until it is open."""
 
     async def list_tools(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -207,13 +207,12 @@ class ServedTools:
         _check_not_nested()
         settings: dict[str, Any] = {"permission_mode": "plan"} if arguments.plan else {}
         loaded = await self._load_for_call(client, arguments.cwd, arguments.agent, settings)
-        loaded = _with_limits_of(loaded, arguments)
-        if arguments.session_id:
-            _session_path(loaded, arguments.session_id)
-        with self._reserve_repository(loaded.root) as name_session:
-            return await self._carry_out(
-                client, loaded, arguments.prompt, arguments.session_id, name_session
-            )
+        loaded = _lower_limits(loaded, arguments)
+        session_id = arguments.session_id
+        if session_id:
+            _session_path(loaded, session_id)  # raises if there is no such session
+        with self._reserve_repository(loaded.root) as set_session:
+            return await self._carry_out(client, loaded, arguments.prompt, session_id, set_session)
 
     async def _review(self, client: CallingClient, arguments: ReviewArguments) -> CallToolResult:
         _check_not_nested()
@@ -310,7 +309,7 @@ class ServedTools:
         return folders
 
     def _checked_agent(self, loaded: LoadedConfig, agent: str) -> str:
-        """Return the agent that a call names, checked. Raises UsageError."""
+        """Return the agent that a call names. Raises UsageError if the call may not use it."""
         if not agent:
             return ""
         names = [
@@ -421,8 +420,8 @@ def _chosen_folder(open_folders: list[Path], started_in: Path, cwd: str) -> Path
     return folder.resolve()
 
 
-def _with_limits_of(loaded: LoadedConfig, arguments: RunArguments) -> LoadedConfig:
-    """Return the configuration with limits lowered to those of the call."""
+def _lower_limits(loaded: LoadedConfig, arguments: RunArguments) -> LoadedConfig:
+    """Return the configuration with the limits of the call where they are lower."""
     config = loaded.config
     changes: dict[str, Any] = {}
     if arguments.max_turns is not None:

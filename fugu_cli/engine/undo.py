@@ -104,13 +104,13 @@ async def redo_request(log: Log, workspace: Workspace) -> Undone:
 
 @dataclass(frozen=True)
 class RewindPoint:
-    """A place to which a session can go back: `line` of the log is the first that is gone then."""
+    """A point to which a session can go back. It loses the lines of its log from `line` on."""
 
     line: int
     request: int
     asked: Asked
     turn: int = 0
-    """The turn that is gone first; 0 where the whole request is."""
+    """The first turn that is lost; 0 if the whole request is."""
     who: str = ""
 
     @property
@@ -171,26 +171,27 @@ async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> 
 
 
 async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
-    """Put the files back to how they were at this point, one request after the other, the newest
-    first; background jobs that were started since end first. Raises UsageError, StorageError."""
+    """End background jobs that were started since the point, then put the files back to how they
+    were at it, the newest request first. Raises UsageError, StorageError.
+    """
     await recovery.recover(log, workspace)
     _rewindable(log, workspace, point)
     if await workspace.jobs.stop(log.state.jobs_since(point.line), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
-    steps = reversed(_made_since(log.state, point))
-    return [
-        await _take_back(log, workspace, workspace.history.standing(made), "undo") for made in steps
-    ]
+    undone = []
+    for effects in reversed(_effects_since(log.state, point)):
+        plan = workspace.history.standing(effects)
+        undone.append(await _take_back(log, workspace, plan, "undo"))
+    return undone
 
 
 def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
-    """Return which changes since the point still stand."""
+    """Return the plan that takes back the changes since the point. Raises UsageError."""
     _refuse_elsewhere(log.events, point.asked, workspace)
-    steps = _made_since(log.state, point)
-    changes = tuple(effect for made in steps for effect in made.changes)
-    plan = workspace.history.standing(
-        FileEffects(changes, tuple(effect for made in steps for effect in made.attributes))
-    )
+    steps = _effects_since(log.state, point)
+    changes = tuple(change for effects in steps for change in effects.changes)
+    attributes = tuple(attribute for effects in steps for attribute in effects.attributes)
+    plan = workspace.history.standing(FileEffects(changes, attributes))
     _refuse_where_all_were_edited(plan, "rewind")
     if between := _edited_between(steps):
         message = f"rewind would lose edits made between two requests: {_named(between)}"
@@ -198,8 +199,8 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     return plan
 
 
-def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
-    """Return the changes of each standing request since the point, the oldest first."""
+def _effects_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
+    """Return the changes since the point of each request that was not undone, the oldest first."""
     starts = [index for index, event in enumerate(state.events) if isinstance(event, Asked)]
     effects = []
     for number in state.undo_history.requests:
@@ -216,16 +217,17 @@ def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
 
 
 def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
-    """Return the files that somebody changed between two requests which changed them, too. No copy
-    of such an edit was kept.
+    """Return the files that the user edited after one of the requests and before a later one that
+    changed them. No copy of such an edit was kept.
     """
     last_changes: dict[str, FileChange] = {}
     edited = []
-    for change in (change for made in steps for change in made.changes):
-        last = last_changes.get(change.path)
-        if last is not None and change.before not in (last.after, last.before):
-            edited.append(change.path)
-        last_changes[change.path] = change
+    for effects in steps:
+        for change in effects.changes:
+            last = last_changes.get(change.path)
+            if last is not None and change.before not in (last.after, last.before):
+                edited.append(change.path)
+            last_changes[change.path] = change
     return edited
 
 

@@ -271,11 +271,15 @@ def _definition(node: Node, data: bytes) -> Definition | None:
 
 
 def _name(node: Node) -> str:
-    """Return the name that a node defines, "" where it has none."""
-    named = node.child_by_field_name("name")
-    if named is None:
-        # `impl TYPE` of Rust, and declarations of C
-        named = [node.child_by_field_name("type"), *_declarators(node)][-1]
-    text = (named.text or b"").decode("utf-8", "replace") if named is not None else ""
-    names = _NAME.findall(re.split(r"[<(\[]", text)[0])
+    """Return the name that a node defines without its path (`b` of `a::b`), "" if it has none."""
+    name_node = node.child_by_field_name("name")
+    if name_node is None:
+        name_node = node.child_by_field_name("type")  # `impl TYPE` of Rust
+        for declarator in _declarators(node):
+            name_node = declarator
+    if name_node is None or name_node.text is None:
+        return ""
+    text = name_node.text.decode("utf-8", "replace")
+    without_parameters = re.split(r"[<(\[]", text)[0]
+    names = _NAME.findall(without_parameters)
     return names[-1] if names else ""

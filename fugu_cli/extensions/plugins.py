@@ -213,9 +213,9 @@ def _read_manifest(folder: Path) -> tuple[_Manifest, frozenset[str]]:
 
 
 def _paths(folder: Path, key: str, value: str | list[str]) -> tuple[Path, ...]:
-    """Return the paths that the manifest names beside the usual folder. Raises UsageError."""
-    named = [value] if isinstance(value, str) else value
-    paths = [_path_inside(folder, key, name) for name in named]
+    """Return the paths in the manifest other than the usual folder. Raises UsageError."""
+    names = [value] if isinstance(value, str) else value
+    paths = [_path_inside(folder, key, name) for name in names]
     usual = folder / key
     return tuple(path for path in dict.fromkeys(paths) if path != usual)
 
@@ -237,8 +237,10 @@ def _path_inside(folder: Path, key: str, name: str) -> Path:
 def _settings_parts(
     folder: Path, key: str, usual: str, value: JsonValue
 ) -> Iterator[tuple[Path, JsonValue | None]]:
-    """Yield each file with settings of hooks or servers and None, then the manifest and the settings
-    in it, if it has any.
+    """Yield the sources of a plugin's hooks or servers: each settings file with None, then the
+    manifest with the settings written in it, if there are any.
+
+    `value` is the manifest's entry `key`; `usual` is the file that needs no entry.
     """
     paths = [folder / usual]
     if isinstance(value, str):
