@@ -177,21 +177,22 @@ def _starts_job(call: Call, environment: Environment) -> bool:
 
 
 def _is_left_to_policy(call: Call, environment: Environment) -> bool:
-    """Return whether the rules alone decide about a command line of a turn that changes nothing: the
+    """Return whether a role that changes nothing may run a command line if the rules allow it: the
     line only reads, or the sandbox keeps it from writing and the user need not be asked.
     """
-    holds = environment.workspace.sandbox_holds
+    workspace = environment.workspace
+    is_sandboxed = workspace.sandbox_holds
     judgement = policy.judge(
-        call, environment.current_rules, environment.workspace.root, sandbox_holds=holds
+        call, environment.current_rules, workspace.root, sandbox_holds=is_sandboxed
     )
-    return judgement.reads or (holds and judgement.verdict != "ask")
+    return judgement.reads or (is_sandboxed and judgement.verdict != "ask")
 
 
 def allowed_tools(
     turn: Turn, tools: Sequence[ToolSpec], environment: Environment
 ) -> tuple[str, ...]:
-    """Return the tools that a Thinker's or a Verifier's turn may call, for wires that can say so;
-    () for a Worker, who may call all.
+    """Return the names of the tools that a Thinker or a Verifier may call, () for a Worker, who may
+    call all. Providers with an `allowed_tools` setting receive them.
     """
     if turn.assigned.role == "worker":
         return ()

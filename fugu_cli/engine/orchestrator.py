@@ -99,7 +99,7 @@ async def _step(context: TurnContext) -> None:
     elif (attached := _due_attachment(context)) is not None:
         await _attach(context, attached)
     else:
-        await _decided(context)
+        await _decide(context)
 
 
 async def _gather(context: TurnContext, due: Call) -> None:
@@ -123,7 +123,7 @@ async def _attach(context: TurnContext, attached: Call) -> None:
 
 
 async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
-    """Add the tests beside the change that nobody ran, where the known ones did run."""
+    """Add the tests near the change that nobody ran. If no tests ran at all, the end says so itself."""
     state = context.log.state
     request, changed = state.request.asked, state.request.changes
     if request is None or not changed:
@@ -147,27 +147,25 @@ async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
 
 
 def _due_after_a_cut(context: TurnContext) -> Call | None:
-    """Return the tests and checks that have to run because acceptance checks decide and the newest
-    turn was cut after it had changed something: the next agent depends on their results. A workflow
-    runs them at its end.
+    """Return the run of tests and checks that is due after a turn that was cut short, None for none.
+
+    If the request has acceptance checks and the cut turn may have changed files, the next agent
+    needs their results. A workflow runs them at its end instead.
     """
     state = context.log.state
-    turns = state.request.turns
-    cut = (
-        bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
-    )
-    if (
-        not cut
-        or not (turns[-1].changes or interrupted_calls(turns[-1]))
-        or not state.request.checks
-    ):
+    if not state.request.turns or not state.request.checks:
+        return None
+    newest = state.request.turns[-1]
+    was_cut = (newest.interrupted or newest.failed) and not newest.assigned.plan
+    may_have_changed_files = newest.changes or interrupted_calls(newest)
+    if not was_cut or not may_have_changed_files:
         return None
     return due_run(state, None, context.environment.tests)
 
 
 def _due_attachment(context: TurnContext) -> Call | None:
-    """Return the call that shows the next of what the request attaches; None where a turn or a plan
-    has begun. Each is judged once, like a call of an agent's.
+    """Return the call that reads the request's next attachment, None if there is none or a turn or
+    a plan has begun. Each attachment is judged once, like a call of an agent.
     """
     request = context.log.state.request
     if request.asked is None or request.turns or request.plans:
@@ -179,8 +177,8 @@ def _due_attachment(context: TurnContext) -> Call | None:
     return mentions.reading_call(root, name, f"c{len(context.log.events)}")
 
 
-async def _decided(context: TurnContext) -> None:
-    """Ask the coordinator and do what it decides."""
+async def _decide(context: TurnContext) -> None:
+    """Ask the coordinator for a decision and carry it out."""
     log, environment = context.log, context.environment
     availability.record_budget(log, environment.limits.budget)
     decision: Decision = await availability.decide(log, context.team, over_budget_agents(context))

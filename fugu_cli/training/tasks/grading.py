@@ -278,7 +278,7 @@ _KEPT = 4000
 
 
 class _RecorderLine(BaseModel):
-    """A line of the recorder: at the beginning of a pytest session, or at its end."""
+    """A line that run_recorder.py writes when a run of pytest or unittest begins or ends."""
 
     secret: str
     begun: bool
@@ -292,11 +292,11 @@ class _RecorderLine(BaseModel):
 
 
 class _TestRecorder:
-    """The recorder of one grading run, in a folder of its own."""
+    """Installs run_recorder.py in a folder for one grading run, and reads its report."""
 
     def __init__(self, folder: Path, root: Path, own: Collection[str]) -> None:
-        """`own` are the only files of `root` in which pytest looks for tests; any where there are
-        none.
+        """`own` are the only files of `root` in which pytest looks for tests. If empty, it looks in
+        all.
         """
         self._secret = secrets.token_hex(16)
         self._report = folder / secrets.token_hex(8)
@@ -309,15 +309,12 @@ class _TestRecorder:
         (folder / "sitecustomize.py").write_text(_SITE.format(name=self._name), encoding="utf-8")
         self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
 
-    def told(self) -> list[_RecorderLine]:
-        """Return the recorder's lines. Lines of others are ignored."""
-        lines = (
-            self._report.read_text(encoding="utf-8", errors="replace").splitlines()
-            if self._report.is_file()
-            else []
-        )
+    def read_report(self) -> list[_RecorderLine]:
+        """Return the recorder's lines. Lines without its secret are ignored."""
+        if not self._report.is_file():
+            return []
         parsed = []
-        for line in lines:
+        for line in self._report.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 parsed.append(_RecorderLine.model_validate(json.loads(line)))
             except (ValueError, ValidationError):
@@ -326,11 +323,12 @@ class _TestRecorder:
 
 
 async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None) -> Grade:
-    """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the
-    task's time, where it is pytest or unittest every test that was found ran and none was wrong,
-    the expected tests were among them, and as many passed (counted for cargo, node and Maven, too).
-    Raises StorageError when the copy cannot be made, or the run failed on a disk that was full
-    without it.
+    """Judge the working tree in `folder`.
+
+    The task is solved if the grading command ends with 0 within its time. With pytest and unittest
+    every test that was found must have run and passed, the expected ones among them; with these,
+    cargo, node and Maven at least the expected number must have passed. Raises StorageError if the
+    copy cannot be made, or the run failed and the disk is full without it.
     """
     expected = expected or ExpectedTests()
     with temp_dirs.temp_dir("grade") as temporary:
@@ -338,7 +336,7 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
         home = temporary / "home"
         try:
             home.mkdir()
-            judge = _TestRecorder(
+            recorder = _TestRecorder(
                 temporary / secrets.token_hex(8), copy.resolve(), _test_files(task)
             )
             await asyncio.to_thread(_copy, task, folder, copy)
@@ -349,13 +347,12 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
         sandbox = Sandbox(temporary, temporary / "store", SandboxSettings())
         around = CommandContext(sandbox=sandbox)
         ended = await run_command(
-            _command(task, home, judge), copy, task.timeout, lambda _text: None, around
+            _command(task, home, recorder), copy, task.timeout, lambda _text: None, around
         )
-        report_lines = judge.told()
-        full = ended.code != 0 and temp_dirs.is_disk_full(temporary)
-    if full and temp_dirs.is_disk_full(
-        temporary.parent
-    ):  # what the run wrote itself is gone by now
+        report_lines = recorder.read_report()
+        was_full = ended.code != 0 and temp_dirs.is_disk_full(temporary)
+    # the files that the run wrote are deleted now
+    if was_full and temp_dirs.is_disk_full(temporary.parent):
         raise StorageError(
             f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_DISK_HINT
         )
@@ -374,10 +371,8 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
     why = why or _unexpected_tests(expected, tests)
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
-    ok, failed = (
-        ended.code == 0 and not why,
-        0 if report_lines else _sum_counts(_FAILED, ended.output),
-    )
+    ok = ended.code == 0 and not why
+    failed = 0 if report_lines else _sum_counts(_FAILED, ended.output)
     return Grade(
         ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code
     )
@@ -403,8 +398,9 @@ def _unexpected_tests(expected: ExpectedTests, tests: Mapping[str, str]) -> str:
 
 
 def _run_result(task: Task, lines: list[_RecorderLine], output: str) -> tuple[int, str]:
-    """Return how many tests passed, and why the run does not count, "" if it does."""
-    begun, ends = [line for line in lines if line.begun], [line for line in lines if not line.begun]
+    """Return the number of passed tests, and why the run does not count, "" if it does."""
+    begun = [line for line in lines if line.begun]
+    ends = [line for line in lines if not line.begun]
     if not begun and not _RECORDED_RUNNERS.search(task.grade_command):
         maven = passed_count(output) if SUREFIRE.search(output) else 0
         return _sum_counts(_COUNTS, output) + (maven or 0), ""
@@ -451,8 +447,8 @@ def _copy(task: Task, folder: Path, copy: Path) -> None:
 
 
 def _make_way(copy: Path, path: PurePosixPath) -> None:
-    """Make room for a file: a file where one of its folders must be, or a folder in its own place,
-    goes.
+    """Make room for a file: delete a file in the place of one of its folders, and a folder in its
+    own place.
     """
     for parent in path.parents:
         if (copy / parent).is_file():
@@ -461,14 +457,12 @@ def _make_way(copy: Path, path: PurePosixPath) -> None:
         shutil.rmtree(copy / path)
 
 
-def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
-    """Return the grading command in an environment of its own. Only the mark by which its processes
-    are found goes through.
+def _command(task: Task, home: Path, recorder: _TestRecorder) -> str:
+    """Return the grading command in a fresh environment. It inherits only the variable by which its
+    processes are found.
     """
-    values = " ".join(
-        shlex.quote(f"{name}={value}")
-        for name, value in (_environment(home) | judge.environment).items()
-    )
+    environment = _environment(home) | recorder.environment
+    values = shlex.join(f"{name}={value}" for name, value in environment.items())
     command = shlex.quote(without_network(task.grade_command))
     return f'exec env -i {CALL_VARIABLE}="${CALL_VARIABLE}" {values} /bin/sh -c {command}'
 
