@@ -72,7 +72,7 @@ def _bounded(
 
 
 def _transcript_format(text: str) -> str:
-    """Return the name of a checkpoint's format. Raise UsageError for another one."""
+    """Parse `--format`. Raise UsageError unless it is `raw` or `chat`."""
     if text == "digest":
         raise UsageError(
             "--format digest is gone", hint="leave `checkpoint` out: counted outcomes decide better"

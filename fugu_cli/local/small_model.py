@@ -113,8 +113,8 @@ class _Model:
         stop: tuple[str, ...] = (),
         aloud: bool = True,
     ) -> Reply:
-        """Ask one question. A `sample` other than 0 is the seed of an answer that is not the
-        likeliest.
+        """Ask one question. 0 as `sample` gives the likeliest answer, any other number is the seed of
+        a random one.
         """
         prompt = Prompt(
             system="",
@@ -128,7 +128,7 @@ class _Model:
         return self._counted(await self.agent.reply(prompt, say, self._waiting))
 
     async def fill(self, before: str, behind: str) -> str:
-        """Return the line between the two texts; "" where it does not end."""
+        """Let the model write the line between the two texts. Return "" if its reply was cut off."""
         assert self._fill is not None
         reply = self._counted(await self._fill(before, behind, self._waiting))
         return reply.text if reply.stop != "length" else ""
@@ -224,7 +224,7 @@ class _Turn:
         return [piece for piece in order if piece.line is None or self._model.can_fill]
 
     async def _written(self, candidate: CodeCandidate, content: str, output: str) -> str | None:
-        """Return the file with what the model writes for the candidate, None for nothing new."""
+        """Return the file with the candidate rewritten by the model, None if nothing changed."""
         if candidate.line is not None:
             return candidate.with_line(content, await self._model.fill(*candidate.around(content)))
         file, is_hidden = candidate.question(content)

@@ -1,4 +1,4 @@
-"""Finds text in a tool's result that speaks to the model, and marks it as data.
+"""Finds text in a tool's result that gives the model instructions, and marks it as data.
 
 Beside redaction.py, used where a tool's result is recorded. A plain rule over words: it guards
 nothing by itself (policy, sandbox and undo do), it tells the agent and whoever reads the log that
@@ -35,5 +35,5 @@ _SPEAKS = re.compile(
 
 
 def mark_injection(output: str) -> str:
-    """Return the output, with a warning line above it if it addresses the model."""
+    """Return the output, with a warning line above it if it seems to give the model instructions."""
     return f"{INJECTION_MARK}\n{output}" if _SPEAKS.search(output) is not None else output

@@ -99,8 +99,9 @@ class FileHistory:
         return self.snapshots.index.not_checked_out if self.snapshots else frozenset()
 
     def note_export(self, data: bytes) -> None:
-        """Remember that fugu itself is about to write `data` for the user: no call that runs at the
-        time has done it. Raises OSError."""
+        """Record that fugu itself is about to write `data` for the user, so that the file is not
+        counted as a change of a running call. Raises OSError.
+        """
         if self.snapshots is None:
             return
         self.store.mkdir(parents=True, exist_ok=True)
@@ -108,27 +109,23 @@ class FileHistory:
             file.write(f"{blob_id(data, self.hash_name)}\n")
 
     async def since(self, tree: str) -> FileEffects:
-        """Return the changes since a snapshot. Raises StorageError."""
+        """Return the changes since a snapshot, without fugu's own exports. Raises StorageError."""
         current = await self.snapshot()
         effects = await self.made(tree, current) if current else NO_EFFECTS
-        changes = (
-            self._still_there(change) if change.after is None else change
-            for change in effects.changes
-        )
         try:
             exports = set((self.store / EXPORTS).read_text(encoding="utf-8").split())
         except OSError:
             exports = set()
-        return FileEffects(
-            tuple(
-                change for change in changes if change is not None and change.after not in exports
-            ),
-            effects.attributes,
-        )
+        changes: list[FileChange] = []
+        for change in effects.changes:
+            present = self._still_there(change) if change.after is None else change
+            if present is not None and present.after not in exports:
+                changes.append(present)
+        return FileEffects(tuple(changes), effects.attributes)
 
     def _still_there(self, change: FileChange) -> FileChange | None:
-        """Return a change with the file's present content if it is only ignored now; None if that
-        equals the content before.
+        """Correct a deletion: a file that still exists is only ignored by git now. Return the change
+        to its present content, or None if that is the content from before.
         """
         path = self.root / paths.unquoted_path(change.path)
         if through_link(self.root, path) or not os.path.lexists(path):
@@ -154,10 +151,11 @@ class FileHistory:
     async def patch(
         self, a: str, b: str, *, whole: bool, context: int = 3, only: Sequence[str] = ()
     ) -> bytes:
-        """Return a unified diff from `a` to `b`, or of the pathspecs `only`.
+        """Return a unified diff from `a` to `b`, or only of the pathspecs `only`.
 
-        If `whole`, `git apply` takes it, with binary contents, which may take half a minute for a
-        large file; otherwise it only says that they differ. `context` lines surround each change.
+        If `whole`, it holds binary contents, so that `git apply` accepts it; that may take half a
+        minute for a large file. Otherwise it only says that binary files differ. `context` lines
+        surround each change.
         """
         if self.snapshots is None or a == b:
             return b""

@@ -275,8 +275,8 @@ def _tests(state: SessionState, form: PlanLimits) -> str:
 
 
 def _models(form: PlanLimits, members: Mapping[str, Member]) -> str:
-    """Return the agents in the papers' form: `Model 0`, with the line its entry gives it, if any.
-    No names: a planner has opinions about names.
+    """List the agents as in the papers: `Model 0`, with its description if it has one. Names are
+    left out, because planners have opinions about them.
     """
     lines = []
     for number, name in enumerate(form.models):
@@ -290,7 +290,7 @@ def _models(form: PlanLimits, members: Mapping[str, Member]) -> str:
 
 
 def _agents(form: PlanLimits, members: Mapping[str, Member]) -> str:
-    """Return the agents by name, with slot, price, skill, and the line their entries give them."""
+    """List the agents by name, each with its slot, price, success rate and description."""
     lines = []
     for name in form.models:
         member = members.get(name)

@@ -88,7 +88,9 @@ def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
 
 
 def enable_loopback() -> None:
-    """Enable the loopback interface of a new network namespace: tests talk to servers of their own."""
+    """Enable the loopback interface of a new network namespace, so that tests reach the servers they
+    start.
+    """
     import fcntl  # Windows has none, and imports this module, too
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
@@ -104,7 +106,7 @@ def landlock_abi() -> int:
 
 
 def landlock_ruleset(abi: int, *, tcp: bool) -> int:
-    """Return a ruleset that forbids everything the ABI knows, as a descriptor. `tcp`: TCP as well."""
+    """Return the descriptor of a ruleset that forbids everything the ABI knows, TCP only with `tcp`."""
     rights = FS_ALL.get(abi, 0xFFFF)
     attributes = struct.pack("QQQ", rights, 3 if tcp and abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
@@ -117,7 +119,9 @@ def landlock_ruleset(abi: int, *, tcp: bool) -> int:
 
 
 def landlock_scope() -> None:
-    """Forbid abstract Unix sockets and processes outside, if the kernel can (Linux 6.12)."""
+    """Forbid connections to abstract Unix sockets of processes outside, and signals to them, if the
+    kernel supports it (Linux 6.12).
+    """
     if landlock_abi() >= 6:
         attributes = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
         ruleset = system_call(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(24), ctypes.c_uint(0))
@@ -126,7 +130,7 @@ def landlock_scope() -> None:
 
 
 def landlock_allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow `rights` at and below `path`. What is not there, or is a link, is passed over."""
+    """Allow `rights` at and below `path`. A missing path and a link are ignored."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -144,12 +148,12 @@ def landlock_allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def landlock_restrict(ruleset: int) -> None:
-    """Hold this process and all its children to the ruleset. Cannot be taken back."""
+    """Apply the ruleset to this process and its children for good."""
     system_call(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint(0))
 
 
 def no_new_privileges() -> None:
-    """Keep set-user-id programs from giving rights."""
+    """Keep this process from gaining rights through set-user-id programs."""
     _checked(LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
 
 
@@ -325,7 +329,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "s
 
 
 def confine(options: LauncherOptions) -> None:
-    """Hold this process to what `options` say. Raises OSError."""
+    """Confine this process as `options` say. Raises OSError."""
     inner = "--inner" in options.switches
     has_namespaces = inner or "--namespaces" in options.switches
     offline = "--no-network" in options.switches

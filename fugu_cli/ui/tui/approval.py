@@ -40,13 +40,12 @@ LEAST_PATCH_LINES = 8
 SHORT_TERMINAL = 20
 """Lines of a terminal below which the answers stand on one line."""
 REPEATED_KEY_SECONDS = 0.4
-"""Seconds after a yes in which a further one is no answer to the next question: nobody has read
-it.
-"""
+"""Seconds after a yes in which another yes does not count for the next question, which nobody can
+have read yet."""
 
 
 class Approval(Widget, can_focus=True):
-    """Hidden while nothing is asked."""
+    """The widget with the question and its answers. It is hidden while there is no question."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -63,7 +62,7 @@ class Approval(Widget, can_focus=True):
         self.palette = palette
         self.display = False
         self.answer: Callable[[ApprovalScope], None] = lambda scope: None
-        """Is told the user's answer to the question that is shown."""
+        """Receives the user's answer to the question that is shown."""
         self._question: ApprovalQuestion | None = None
         self._patch = ""
         self._cut = False
@@ -75,27 +74,32 @@ class Approval(Widget, can_focus=True):
 
     @property
     def options(self) -> tuple[ApprovalOption, ...]:
-        """The possible answers, without a yes to calls that are not listed."""
-        answers = (
-            approval_options(*self._question.asked, self._pending)
-            if self._question is not None
-            else ()
-        )
-        hidden = len(self._pending.others) > _listed(self.app.size.height)
-        return tuple(option for option in answers if not (hidden and option.scope == "all"))
+        """The possible answers, without "yes to all" if not all waiting calls are listed."""
+        if self._question is None:
+            return ()
+        options = approval_options(*self._question.asked, self._pending)
+        hides_calls = len(self._pending.others) > _listed(self.app.size.height)
+        if not hides_calls:
+            return options
+        return tuple(option for option in options if option.scope != "all")
 
     def ask(
         self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = ""
     ) -> None:
-        """Show a question with the change it is about, and what waits beside it; None hides it."""
+        """Show a question with the diff of its change and the calls that wait behind it. Without a
+        question hide the widget.
+        """
+        was_shown = self.display
         if question is not self._question:
             self._at = 0
-        shown, self.display = self.display, question is not None
-        self._question, self._pending, self._patch = question, pending, patch
+        self.display = question is not None
+        self._question = question
+        self._pending = pending
+        self._patch = patch
         self._paint()
         if question is not None:
             self._take_focus()
-        elif shown:
+        elif was_shown:
             self.screen.query_one(PromptInput).focus()
 
     def _take_focus(self) -> None:

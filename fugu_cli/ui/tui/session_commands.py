@@ -394,7 +394,7 @@ async def _list_sessions(controller: SessionController) -> list[store.SessionSum
 
 
 async def resume_session(controller: SessionController, argument: str) -> None:
-    """Go on with a session by its id, or the newest other one."""
+    """Resume the session with this id, or without one the newest other session of the folder."""
     if argument:
         await _resume(controller, argument)
         return
@@ -416,8 +416,8 @@ async def _resume(controller: SessionController, id: str) -> None:
 async def _open(
     controller: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]
 ) -> bool:
-    """Show another session. Not while something of this one is under way: it would be cut, and what
-    waits dropped.
+    """Open another session. Raises UsageError while this one works or has requests in its queue,
+    which would be lost.
     """
     await require_idle(controller)
     _require_empty_queue(controller)
@@ -433,7 +433,7 @@ def _require_empty_queue(controller: SessionController) -> None:
 
 
 async def fork_session(controller: SessionController, argument: str) -> None:
-    """Go on with a copy of this session, or of another one."""
+    """Fork this session, or the one with this id, and go on with the copy."""
     id = argument or _session_id(controller)
     if not id:
         raise UsageError("this session is in no file, so there is nothing to copy")
