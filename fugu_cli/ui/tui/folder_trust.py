@@ -38,7 +38,7 @@ async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool
     sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
     question = f"This folder brings {_ignored_names(opener)}."
     if opener.changed:
-        question += f" Since you trusted it {', '.join(opener.changed)} changed."
+        question += f" Changed since you trusted it: {', '.join(opener.changed)}."
     if not await dialogs.choose(question, TRUST_MEANING, [KeyAnswer("y", "trust")], sections):
         await asyncio.to_thread(opener.decline)
         return False
