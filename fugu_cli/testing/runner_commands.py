@@ -337,11 +337,9 @@ def _is_value(rest: Sequence[str]) -> bool:
 
 def _pytest(invocation: Invocation, failing: Sequence[str]) -> str | None:
     options = _options(invocation.own, _PYTEST_VALUED)
-    if (
-        options is None
-        or invocation.given("--pyargs")
-        or any(not _is_node_id(name) for name in failing)
-    ):
+    if options is None or invocation.given("--pyargs"):
+        return None
+    if not all(_is_node_id(name) for name in failing):
         return None
     return invocation.replacing([*options, "--maxfail=0", *failing])
 
@@ -356,15 +354,19 @@ def _javascript(invocation: Invocation, failing: Sequence[str]) -> str | None:
         return None
     files = list(dict.fromkeys(name.partition(NAME_SEPARATOR)[0] for name in failing))
     names = [name.split(NAME_SEPARATOR)[1:] for name in failing]
-    by_name = ["-t", f"^({'|'.join(map(_spaced, names))})$"] if all(names) else []
-    if any(not word.startswith("-") and word != "run" for word in invocation.arguments):
+    by_name: list[str] = []
+    if all(names):
+        patterns = "|".join(map(_full_name_pattern, names))
+        by_name = ["-t", f"^({patterns})$"]
+    selects_files = any(not word.startswith("-") and word != "run" for word in invocation.arguments)
+    if selects_files:
         return invocation.adding(by_name) if by_name else None
     by_path = ["--runTestsByPath"] if invocation.kind == "jest" else []
     return invocation.adding([*by_path, *files, *by_name])
 
 
-def _spaced(names: Sequence[str]) -> str:
-    """Return a pattern of a test's full name, which runners join with spaces or with `>`."""
+def _full_name_pattern(names: Sequence[str]) -> str:
+    """Return a pattern for the full name of a test, which runners join with spaces or with `>`."""
     return " (> )?".join(map(_escaped, names))
 
 
@@ -373,14 +375,12 @@ def _escaped(name: str) -> str:
 
 
 def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select tests by name. A test runs if its own name and the names of the suites around it are
-    given.
-    """
-    parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
-    if invocation.script is not None or any(
-        re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts
-    ):
+    """Select tests by name. A test needs its own name and the names of the suites around it."""
+    if invocation.script is not None:
         return None
+    parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
+    if any(re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts):
+        return None  # a whole file, which is no test's name
     patterns = [f"--test-name-pattern=^{_escaped(part)}$" for part in parts]
     return invocation.inserting("node", patterns)
 
@@ -399,7 +399,10 @@ def _go(invocation: Invocation, failing: Sequence[str]) -> str | None:
         return None
     packages = dict.fromkeys(name.partition(" ")[0] for name in failing)
     tests = [name.partition(" ")[2].partition("/")[0] for name in failing]
-    by_name = ["-run", f"^({'|'.join(dict.fromkeys(tests))})$"] if all(tests) else []
+    by_name: list[str] = []
+    if all(tests):
+        names = "|".join(dict.fromkeys(tests))
+        by_name = ["-run", f"^({names})$"]
     return invocation.replacing([*options, *by_name, *packages])
 
 
@@ -419,13 +422,15 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select tests of the last task, to which the option belongs."""
-    if len([word for word in invocation.own if not word.startswith("-")]) != 1 or invocation.given(
-        "--tests"
-    ):
+    """Select tests with `--tests`, which belongs to the task before it: the line must have only one."""
+    tasks = [word for word in invocation.own if not word.startswith("-")]
+    if len(tasks) != 1 or invocation.given("--tests"):
         return None
     names = [".".join(filter(None, _method(name))) for name in failing]
-    return invocation.adding([word for name in dict.fromkeys(names) for word in ("--tests", name)])
+    selection: list[str] = []
+    for name in dict.fromkeys(names):
+        selection += ["--tests", name]
+    return invocation.adding(selection)
 
 
 def _method(name: str) -> tuple[str, str]:
