@@ -193,32 +193,32 @@ class PolicyOutcome:
 
 
 def turn_rate_and_cost(task: TaskRates, row: int, history: FailedRows) -> tuple[float, float]:
-    """Return rate and cost of a turn by `row`.
+    """Return the success rate and the cost of a turn by `row` after the failed turns in `history`.
 
-    A model that has failed before gives other answers, and one that follows another begins like a
-    second attempt.
+    They depend on whether the row's model has failed already, or only other models have.
     """
-    rate = task.rows[row]
-    if any(
-        row == before or (rate.agent and rate.agent == task.rows[before].agent)
-        for before in history
-    ):
-        return rate.again, rate.again_cost
-    return rate.after if history and rate.after else (rate.first, rate.first_cost)
+    rates = task.rows[row]
+    for failed_row in history:
+        is_same_model = bool(rates.agent) and rates.agent == task.rows[failed_row].agent
+        if row == failed_row or is_same_model:
+            return rates.again, rates.again_cost
+    if history and rates.after:
+        return rates.after
+    return rates.first, rates.first_cost
 
 
 def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tuple[float, ...]:
     """Return the value Q of every row, all zero when no turns are left."""
-    left = terms.turns - 1 - len(history)
-    if left <= 0:
+    turns_left = terms.turns - 1 - len(history)
+    if turns_left <= 0:
         return (0.0,) * len(task.rows)
     values = []
     for row in range(len(task.rows)):
         rate, cost = turn_rate_and_cost(task, row, history)
-        after = (
-            max(*row_values(task, (*history, row), terms), 0.0) if rate < 1 and left > 1 else 0.0
-        )
-        values.append(rate - terms.cost * cost + (1 - rate) * after)
+        value_after_failure = 0.0
+        if rate < 1 and turns_left > 1:
+            value_after_failure = max(*row_values(task, (*history, row), terms), 0.0)
+        values.append(rate - terms.cost * cost + (1 - rate) * value_after_failure)
     return tuple(values)
 
 
@@ -231,17 +231,20 @@ def softmax(worth: Sequence[float], tau: float) -> tuple[float, ...]:
 
 def follow_policy(task: TaskRates, choose: ChooseRow, turns: int) -> PolicyOutcome:
     """Return the expected outcome of a policy on one task."""
-    solved, cost, taken, reached = 0.0, 0.0, 0.0, 1.0
+    solved = 0.0
+    cost = 0.0
+    worker_turns = 0.0
+    unsolved = 1.0
     history: FailedRows = ()
     for _ in range(turns - 1):
         row = choose(task, history)
-        rate, price = turn_rate_and_cost(task, row, history)
-        solved += reached * rate
-        cost += reached * price
-        taken += reached
-        reached *= 1 - rate
+        rate, turn_cost = turn_rate_and_cost(task, row, history)
+        solved += unsolved * rate
+        cost += unsolved * turn_cost
+        worker_turns += unsolved
+        unsolved *= 1 - rate
         history = (*history, row)
-    return PolicyOutcome(solved, cost, taken)
+    return PolicyOutcome(solved, cost, worker_turns)
 
 
 def cascade_policy(task: TaskRates, history: FailedRows) -> int:
@@ -255,11 +258,11 @@ def fixed_policy(row: int) -> ChooseRow:
 
 
 def oracle_policy(terms: ValueSettings) -> ChooseRow:
-    """Return the oracle, which knows every task's rates."""
+    """Return the policy that knows every task's rates and chooses the best row."""
 
     def choose(task: TaskRates, history: FailedRows) -> int:
-        worth = row_values(task, history, terms)
-        return max(range(len(worth)), key=worth.__getitem__)
+        values = row_values(task, history, terms)
+        return values.index(max(values))
 
     return choose
 
@@ -407,8 +410,8 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
 
 
 def headroom_report(headroom: Headroom, missing: int = 0) -> str:
-    """Return the table for people, and whether training on this pool can pay; with `missing` runs,
-    no verdict.
+    """Return a table of the measurement and a verdict whether training on this pool can pay. There
+    is no verdict while `missing` runs are to be measured.
     """
     lines = [
         f"{_count(headroom.tasks, 'task')}, {_count(headroom.repeats, 'run')} of each agent on each",
