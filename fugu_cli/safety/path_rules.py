@@ -45,12 +45,14 @@ digit may be less.
 """
 
 SEARCHED = 2000
-"""Lines that are looked for inside of others as well; of more, only whole ones and their words
-are.
+"""Up to this number of denied lines, each is also searched for inside other lines. With more, only
+whole lines and words are compared.
 """
 
 COMMON_BYTES = 32 * 1024 * 1024
-"""Of the files that everybody may read, so much is read to tell what is said there too."""
+"""Bytes read of the files that every agent may read, to find what they have in common with denied
+files.
+"""
 
 SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
@@ -89,10 +91,9 @@ def fingerprint_of(text: str) -> ContentFingerprint:
 
 
 def _telling(word: str) -> bool:
-    digit = any(char.isdigit() for char in word)
-    return len(word) >= (SHORTEST_LINE if digit else 2 * SHORTEST_WORD) and any(
-        char.isalnum() for char in word
-    )
+    has_digit = any(char.isdigit() for char in word)
+    least_length = SHORTEST_LINE if has_digit else 2 * SHORTEST_WORD
+    return len(word) >= least_length and any(char.isalnum() for char in word)
 
 
 class Denials:
@@ -105,7 +106,7 @@ class Denials:
         self.root = Path(os.path.realpath(root))
         self._read: dict[Path, tuple[int, int, ContentFingerprint]] = {}
         self._common = self._shared() if self._rules else ContentFingerprint()
-        """The content of files that nobody is kept from, at the session's beginning: it gives
+        """The content at the session's beginning of files that every agent may read: it gives
         nothing away.
         """
 
@@ -116,8 +117,8 @@ class Denials:
         )
 
     def covers(self, author: str, agent: str) -> bool:
-        """Return whether everything kept from `agent` is also kept from `author`, who cannot have
-        told it then.
+        """Return whether everything kept from `agent` is also kept from `author`, who then cannot
+        pass it on.
         """
         return set(self.of(agent)) <= set(self.of(author))
 
@@ -226,21 +227,21 @@ VERBATIM = names_of(
     "exit wait set tac tee "
     "rm mv cp ln touch mkdir rmdir chmod patch kill"
 )
-"""They show text as it is, or nothing of it."""
+"""Commands that show text unchanged, or show none."""
 
 FILTERS = names_of(
     "sed awk gawk cut tr rev fold expand column paste join jq base64 base32 xxd od hexdump "
     "strings gzip gunzip zcat xz "
     "bzip2 zstd tar zip unzip cpio openssl md5sum sha1sum sha256sum sha512sum cksum shuf split"
 )
-"""They show it otherwise, but only of the files that they or the commands beside them are given."""
+"""Commands that transform text, but only of files named in their line."""
 
 TESTERS = names_of(
     "pytest tox nox ruff mypy make cargo go npm pnpm yarn mvn gradle ctest phpunit rspec jest"
 )
 PYTHONS = frozenset({"python", "python3"})
 WIDE = frozenset({"find", "fd", "rg", "tree", "tar", "cpio", "zip"})
-"""They read a whole folder unasked."""
+"""Commands that read whole folders."""
 
 GIT_SHOWS = names_of(
     "status add commit log diff show branch checkout switch restore stash rm mv rev-parse"
@@ -248,16 +249,19 @@ GIT_SHOWS = names_of(
 
 
 def may_disguise(text: str, root: Path) -> bool:
-    """Return whether a command line could show a file that it does not name, in other words than
-    the file's own.
+    """Return whether a command line could show a file that it does not name, and its content in a
+    changed form (for example encoded).
     """
     line = parse_line(text)
-    if line.fault or not all(
-        command.name in FILTERS or _shows_text_as_it_is(command) for command in line.commands
-    ):
+    if line.fault:
         return True
-    filters = any(command.name in FILTERS for command in line.commands)
-    return filters and any(_may_read_more(command, root) for command in line.commands)
+    has_filter = False
+    for command in line.commands:
+        if command.name in FILTERS:
+            has_filter = True
+        elif not _shows_text_as_it_is(command):
+            return True
+    return has_filter and any(_may_read_more(command, root) for command in line.commands)
 
 
 def _shows_text_as_it_is(command: Command) -> bool:

@@ -304,7 +304,7 @@ class PromptTerminal:
         return True
 
     def insert(self, text: str) -> bool:
-        """Put a text into the empty prompt. Return False if it is not empty; then it stays."""
+        """Put a text into the prompt if it is empty. Return whether it was."""
         buffer = self.session.default_buffer
         empty = not buffer.text
         if empty:
