@@ -191,7 +191,9 @@ def _add_model(imported: ImportedSettings, model: str, service_name: str = "") -
         )
         return
     if any(name == model for _, name in service.models):
-        imported.notes.append(f"{model} is in the pool when {service.variable} is set")
+        imported.notes.append(
+            f"{model} is in the pool when {service.variable} is set and ~/.fugurc names no agents"
+        )
         return
     entry: dict[str, object] = {
         "name": _agent_name(model),
