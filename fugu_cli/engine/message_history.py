@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import clip_middle, escape_frames
 from fugu_cli.engine import steering, structured_answer
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message
 from fugu_cli.safety.policy import GO_ON_WITHOUT
 from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import (
@@ -433,7 +433,7 @@ def was_shown_failures(turn: Turn, schema: str) -> bool:
 
 
 def is_test_run(run: CallRecord) -> bool:
-    """Return whether the run is one of the tests or of a check."""
+    """Return whether the call ran the tests or a check."""
     return run.permitted.call.tool in (RUN_TESTS, RUN_CHECK)
 
 
@@ -466,11 +466,18 @@ def _refusal(permitted: Permitted) -> str:
 
 
 def _runs_as_text(runs: Sequence[CallRecord]) -> list[FromUser]:
-    texts = [text for run in runs if run.evidence and (text := _evidence_text(run))]
-    media = tuple(
-        one for run in runs if run.evidence and run.result is not None for one in run.result.media
-    )
-    return [FromUser(text="\n\n".join(texts), media=media)] if texts else []
+    """Return one message with all evidence of the runs, none if there is no evidence."""
+    texts: list[str] = []
+    media: list[Media] = []
+    for run in runs:
+        if not run.evidence:
+            continue
+        text = _evidence_text(run)
+        if text:
+            texts.append(text)
+        if run.result is not None:
+            media += run.result.media
+    return [FromUser(text="\n\n".join(texts), media=tuple(media))] if texts else []
 
 
 def _evidence_text(run: CallRecord) -> str:

@@ -74,7 +74,9 @@ class UserGit:
         return output
 
     def run(self, *arguments: str, stdin: bytes = b"", **variables: str) -> bytes:
-        """Return its output. Raises UsageError with git's words when it fails, and as `try_run`."""
+        """Run git and return its output. Raises UsageError with git's message if it fails, and the
+        errors of `try_run`.
+        """
         output = self.try_run(*arguments, stdin=stdin, **variables)
         if output.code:
             reason = output.err or f"exit code {output.code}"

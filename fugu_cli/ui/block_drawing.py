@@ -327,15 +327,13 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
 
 
 def _denial(permitted: Permitted) -> str:
-    """Return who denied the call and why. If the user denied it, policy's reason is left out."""
+    """Return who denied the call and why. The reason of a rule is left out if the user decided."""
     reason = flatten(escape_for_approval(permitted.reason), 200)
     if permitted.by != "user":
         return f"not allowed: {reason}"
-    return (
-        f"denied by you{reason.removeprefix(SAID_NO)}"
-        if reason.startswith(SAID_NO)
-        else "denied by you"
-    )
+    if reason.startswith(SAID_NO):
+        return f"denied by you{reason.removeprefix(SAID_NO)}"
+    return "denied by you"
 
 
 SAID_NO = "the user said no"
