@@ -16,10 +16,10 @@ AUTO = "auto"
 MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
 """The modes that the mode key cycles through. yolo is only for the command line and `/mode`."""
 MODE_HELP: dict[str, str] = {
-    "plan": "reads only; writes and runs nothing",
-    "ask": "asks before every change and command",
-    "edit": "changes files without asking, asks before commands",
-    "auto": "also runs commands, except those that need a yes every time",
+    "plan": "only reads, and makes a plan",
+    "ask": "asks before changes, and before commands but reads and tests",
+    "edit": "changes files, and runs commands in the sandbox; asks about the rest",
+    "auto": "as edit, but never asks: refuses the rest",
     "yolo": "never asks",
 }
 """Each mode in one line."""

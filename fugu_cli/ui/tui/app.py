@@ -119,8 +119,8 @@ def _next_mode(main: MainScreen) -> None:
 
 
 def _next_part(main: MainScreen) -> None:
-    """Give the keyboard focus to the next part."""
-    part_types = (Approval, PromptInput, Conversation, Trace)
+    """Give the keyboard focus to the next part; from the prompt to an open question."""
+    part_types = (Approval, Conversation, Trace, PromptInput)
     shown = [
         part
         for part_type in part_types

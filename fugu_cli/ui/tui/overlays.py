@@ -52,6 +52,8 @@ from fugu_cli.ui.turn_page import (
 
 UNREAD_SECONDS = 0.4
 """Seconds for which a question stands there before a key answers it."""
+WORD_SECONDS = 0.3
+"""Seconds within which the next letter of a word follows."""
 MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
 """Keys that mark another choice, and how many rows away."""
 
@@ -93,7 +95,7 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
-        Binding("y,enter", "agree", show=False),
+        Binding("y", "agree", show=False),
         Binding("n,escape,q", "leave", show=False),
     ]
 
@@ -140,7 +142,10 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
 
 
 class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
-    """Asks a question that a key answers, and shows a text to a user who wants to look first."""
+    """Asks a question that a key answers, and shows a text to a user who wants to look first.
+
+    A letter of a word is no answer: it goes into the prompt below.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "answer('')", show=False, priority=True),
@@ -154,7 +159,9 @@ class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
         self._meaning = meaning
         self._answers = answers
         self._sections = sections
-        self._shown_at = time.monotonic()
+        self._shown_at = self._typed_at = time.monotonic()
+        self._pressed = ""
+        """The answer that was pressed and is given unless more letters follow at once."""
 
     def compose(self) -> ComposeResult:
         """Yield the question, the meaning of an answer and the keys."""
@@ -166,15 +173,42 @@ class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
             yield Static(" · ".join(keys), id="key-question-keys", markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Give the answer of a key; a key without one does nothing."""
+        """Take a letter as an answer, or as a part of a word."""
         event.stop()
-        if event.key in ("n", "escape", "q"):
+        if event.key == "escape":
             self.action_answer("")
-        elif event.key == "d" and self._sections:
+            return
+        if event.character is None or not event.is_printable:
+            return
+        keys = ["n", *(["d"] if self._sections else []), *(answer.key for answer in self._answers)]
+        is_answer = event.character in keys and not self._pressed and not self._is_typing()
+        if is_answer:
+            self._pressed = event.character
+            self.set_timer(WORD_SECONDS, self._give_pressed)
+        else:
+            self._type(event.character)
+
+    def _is_typing(self) -> bool:
+        """Return whether somebody types a word, or could not read the question yet."""
+        now = time.monotonic()
+        is_word = self._typed_at > self._shown_at and now - self._typed_at < TYPING_PAUSE
+        return is_word or now - self._shown_at <= UNREAD_SECONDS
+
+    def _type(self, letter: str) -> None:
+        """Put a letter into the prompt, after the one that was taken for an answer."""
+        text, self._pressed = self._pressed + letter, ""
+        self._typed_at = time.monotonic()
+        for screen in self.app.screen_stack[:-1]:
+            for prompt in screen.query(PromptInput):
+                prompt.type_letter(text)
+
+    def _give_pressed(self) -> None:
+        key, self._pressed = self._pressed, ""
+        if key == "d" and self._sections:
             assert isinstance(self.app, TerminalApp)
             Dialogs(self.app).read("What this is about", self._sections)
-        elif event.key in [answer.key for answer in self._answers]:
-            self.action_answer(event.key)
+        elif key:
+            self.action_answer("" if key == "n" else key)
 
     def action_answer(self, key: str) -> None:
         """Answer the question. A key pressed before anybody could read it does not count."""

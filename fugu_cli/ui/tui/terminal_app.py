@@ -44,7 +44,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "leave": ("ctrl+d", "leave, where the prompt is empty"),
     "mode": ("shift+tab", "the next permission mode"),
     "trace": ("ctrl+t", "show or hide the trace"),
-    "focus": ("f6", "move the focus: question, prompt, conversation, trace"),
+    "focus": ("f6", "move the focus: question, conversation, trace, prompt"),
     "fold": ("ctrl+o", "unfold all tool results, or fold them"),
     "find": ("ctrl+f", "find a text in conversation, output and trace; n and N: next, previous"),
     "history": ("ctrl+r", "search the history"),

@@ -466,7 +466,7 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(
         await hand.type("/cost")
         await hand.sees("$0 in this session", "no agent was called yet")
         await hand.type("/mode")
-        await hand.sees("the mode is edit: changes files without asking")
+        await hand.sees("the mode is edit: changes files, and runs commands")
         await hand.type("/mode nonsense")
         await hand.sees("there is no mode 'nonsense'")
         await hand.type("/mode yolo")

@@ -549,7 +549,7 @@ def test_f6_leads_to_a_question_that_waits_and_back(play: Callable[..., FuguApp]
             await pilot.press("f6")
             seen.append(app.focused.id if app.focused else None)
             said.append(app.main.query_one(StatusBar).standing.key)
-        assert seen == ["prompt", "conversation", "trace", "approval"]
+        assert seen == ["conversation", "trace", "prompt", "approval"]
         assert said == [*["f6 answers · esc to interrupt"] * 3, "esc denies"]
         await pilot.press("n")
         await until(lambda: prompt(app).has_focus)
@@ -788,7 +788,10 @@ def test_a_mode_explains_itself_in_one_line(
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press("shift+tab")
         await until(
-            lambda: "edit: changes files without asking, asks before commands" in shown(app)
+            lambda: (
+                "edit: changes files, and runs commands in the sandbox; asks about the rest"
+                in shown(app)
+            )
         )
 
     play(what)
