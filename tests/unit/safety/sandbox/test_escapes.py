@@ -150,19 +150,22 @@ def test_no_daemon_lives_on(world: World, daemon: str) -> None:
     assert _sleeping("1234.5") == []
 
 
-def test_nothing_lives_on_when_fugu_itself_is_killed(world: World, tmp_path: Path) -> None:
-    script = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom fugu_cli.tools.shell_commands "
-        "import run_command\n"
-        "command = 'setsid env -i sleep 4321.5 & (setsid sleep 4321.5 &) ; touch up; sleep "
-        "4321.5'\n"
-        "asyncio.run(run_command(command, Path(sys.argv[1]), 60, lambda text: None))\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
-    with subprocess.Popen([sys.executable, "-c", script, str(world.root)], env=environment) as fugu:
-        _until(lambda: (world.root / "up").exists() and len(_sleeping("4321.5")) == 3)
-        os.kill(fugu.pid, signal.SIGKILL)
-    _until(lambda: _sleeping("4321.5") == [])
+def test_nothing_lives_on_when_fugu_itself_is_killed(world: World) -> None:
+    seconds = f"4321.{os.getpid()}"  # other runs of the tests have sleeping processes, too
+    sleep = f"sleep {seconds}"
+    command = f"setsid env -i {sleep} & (setsid {sleep} &) ; touch up; {sleep}"
+    fugu = os.fork()
+    if fugu == 0:
+        try:
+            world.run(command, 60)
+        finally:
+            os._exit(1)
+    try:
+        _until(lambda: (world.root / "up").exists() and len(_sleeping(seconds)) == 3)
+    finally:
+        os.kill(fugu, signal.SIGKILL)
+        os.waitpid(fugu, 0)
+    _until(lambda: _sleeping(seconds) == [])
 
 
 def test_no_other_machine_and_no_socket_of_this_one_can_be_reached(
