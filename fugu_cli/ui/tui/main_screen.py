@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -96,10 +95,8 @@ class MainScreen(Screen[None]):
         with Horizontal(id="entry"):
             yield Static("›", id="mark", markup=False)
             yield PromptInput()
-        yield StatusBar(
-            self.palette,
-            StatusLine(folder, branch, tier, doing="starting", key="", since=time.time()),
-        )
+        # without a time: the first start may wait for the user's answers
+        yield StatusBar(self.palette, StatusLine(folder, branch, tier, doing="starting", key=""))
 
     def on_mount(self) -> None:
         """Paint, then load."""

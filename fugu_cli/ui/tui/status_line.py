@@ -62,17 +62,20 @@ def _activity(
             yield [(status.remark, palette.warn)]
         yield _brief(status, palette)
         return
-    spent = (
-        retrying_in(status.until - clock)
-        if status.until
-        else f" {short_duration(max(clock - status.since, 0.0))}"
-    )
+    spent = _spent(status, clock)
     going: list[StyledPart] = [*queued, (f"◐ {status.doing}{spent}", palette.accent)]
     yield [*going, (f" {status.key}", palette.dim)]
     yield going
     left = width - _cells([*queued, (f"◐ …{spent}", "")])
     if left >= min(LEAST_ACTIVITY_CELLS, cell_len(status.doing)):
         yield [*queued, (f"◐ {set_cell_size(status.doing, left).rstrip()}…{spent}", palette.accent)]
+
+
+def _spent(status: StatusLine, clock: float) -> str:
+    """Return the time that the activity has taken, or the time until the next retry."""
+    if status.until:
+        return retrying_in(status.until - clock)
+    return f" {short_duration(max(clock - status.since, 0.0))}" if status.since else ""
 
 
 def _idle_hints(status: StatusLine, palette: Palette) -> Iterator[list[StyledPart]]:
@@ -288,11 +291,7 @@ class ActivityLine(Widget):
         status, clock, width = self._shown, time.time(), self.size.width
         waits = status.until or status.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
-        spent = (
-            retrying_in(status.until - clock)
-            if status.until
-            else f" {short_duration(max(clock - status.since, 0.0))}"
-        )
+        spent = _spent(status, clock)
         written = f" · ↓ {compact_number(status.written)} tokens" if status.written else ""
         key = f" · {status.key}" if status.key else ""
         available = width - cell_len(f"{sign} {spent}{written}{key}")

@@ -3,6 +3,7 @@ counts: in a terminal, and in a run.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable
 
@@ -108,6 +109,7 @@ def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
     terminal = fugu()
     answer("What shall fugu work with?", "o")
     terminal.sees("Address of the server")
+    assert re.search(r"starting \d", terminal.screen.text) is None
     terminal.keys(f"{server.url.removesuffix('/v1')}\r")
     terminal.sees("(401): Incorrect API key provided", "API key for it (it is not shown)")
     terminal.keys(f"{KEY}\r")
