@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import itertools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -49,26 +50,33 @@ def login_server(address: str, wire: TrialWire, model: str | None, *, check: boo
 
 
 def add_server_agent(
-    base_url: str, model: str, wire: TrialWire, key: str, environ: Mapping[str, str]
+    base_url: str, model: str, wire: TrialWire, key: str, environ: MutableMapping[str, str]
 ) -> list[str]:
-    """Keep the key of a server, add an agent for one of its models to the user's pool, and return
-    sentences about it. Raises UsageError, StorageError.
+    """Keep the key of a server, set it in `environ`, add an agent for one of its models to the
+    user's pool, and return sentences about it. An agent that the pool has gets the new key. Raises
+    UsageError, StorageError.
     """
     user_file = UserFile(Path.home())
-    lines = []
-    variable = kept_keys.server_variable(urlsplit(base_url).netloc) if key else ""
+    agent = user_file.find_agent(base_url, model)
+    if agent is not None:
+        return [_replace_key(agent, key, environ)]
+    variable = _free_variable(user_file, base_url) if key else ""
     had_agents = bool(user_file.agents)
     found_agents = user_file.add_found_agents(environ)
     name = user_file.add_server_agent(base_url, model, wire, variable)
+    kept_in = ""
     if key:
-        lines.append(f"the key is saved as {variable} in {kept_keys.keep_key(variable, key)}")
+        kept_in = kept_keys.keep_key(variable, key)
+        environ[variable] = key
     try:
         copy = user_file.write()
     except OSError as error:
         raise ConfigError(
             f"cannot write {user_file.path}: {error.strerror}", hint="make it writable"
         ) from error
-    lines.append(f"agent {name} was added to {user_file.path}")
+    lines = [f"agent {name} was added to {user_file.path}"]
+    if key:
+        lines.append(f"its key is saved as {variable} in {kept_in}")
     if copy is not None:
         lines.append(f"the earlier file is kept as {copy}")
     url = urlsplit(base_url)
@@ -77,6 +85,34 @@ def add_server_agent(
     if not had_agents:
         lines.append(pool_sentence(found_agents))
     return lines
+
+
+def _replace_key(agent: Mapping[str, object], key: str, environ: MutableMapping[str, str]) -> str:
+    """Keep a new key for an agent of the pool, and return a sentence about it. Raises UsageError if
+    no key was given or the agent's key is not one that fugu keeps, and StorageError.
+    """
+    name, variable = agent.get("name"), str(agent.get("api_key_env", ""))
+    if not key or not kept_keys.SERVER_VARIABLE.fullmatch(variable):
+        raise UsageError(
+            f"~/.fugurc has {agent.get('model')} at {agent.get('base_url')} already, as {name}",
+            hint="`fugu pool` shows it",
+        )
+    kept_in = kept_keys.keep_key(variable, key)
+    environ[variable] = key
+    return f"the new key of {name} is saved as {variable} in {kept_in}"
+
+
+def _free_variable(user_file: UserFile, base_url: str) -> str:
+    """Return a variable for a server's key that no agent at another address uses."""
+    used = {
+        agent.get("api_key_env") for agent in user_file.agents if agent.get("base_url") != base_url
+    }
+    host = urlsplit(base_url).netloc
+    variable = kept_keys.server_variable(host)
+    numbers = itertools.count(2)
+    while variable in used:
+        variable = kept_keys.server_variable(f"{host}-{next(numbers)}")
+    return variable
 
 
 def _ask_server(base_url: str, wire: TrialWire) -> tuple[str, ServerModels]:

@@ -218,10 +218,8 @@ class UserSetup:
         Raises UsageError, StorageError.
         """
         from fugu_cli.cli.login_server import add_server_agent
-        from fugu_cli.config.kept_keys import add_kept_keys
 
-        lines = add_server_agent(server.base_url, model, "chat", key, self.environ)
-        return [*lines, *add_kept_keys(self.environ)]
+        return add_server_agent(server.base_url, model, "chat", key, self.environ)
 
     def import_settings(self, source: str, *, dry_run: bool) -> Sequence[str]:
         """Import the settings of another agent, or only look. Raises ConfigError, UsageError."""

@@ -11,7 +11,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from fugu_cli.config.agent_pool import detected_keys, detected_pool, entry_name
 from fugu_cli.config.loader import NAME, parse_layer
-from fugu_cli.errors import ConfigError, UsageError
+from fugu_cli.errors import ConfigError
 from fugu_cli.system.atomic_files import write_atomically
 
 
@@ -49,16 +49,15 @@ class UserFile:
         table.update(entry)
         self.document["agents"].append(table)
 
-    def add_server_agent(self, base_url: str, model: str, api: str, key_variable: str) -> str:
-        """Add an agent for a model of the user's own server, and return its name. Raises UsageError
-        where the file has one for it.
-        """
+    def find_agent(self, base_url: str, model: str) -> dict[str, object] | None:
+        """Return the entry for a model at an address."""
         for agent in self.agents:
             if (agent.get("base_url"), agent.get("model")) == (base_url, model):
-                raise UsageError(
-                    f"{self.path} has {model} at {base_url} already, as {agent.get('name')}",
-                    hint="`fugu pool` shows it",
-                )
+                return agent
+        return None
+
+    def add_server_agent(self, base_url: str, model: str, api: str, key_variable: str) -> str:
+        """Add an agent for a model of the user's own server, and return its name."""
         name = entry_name(model)
         used_names = {agent.get("name") for agent in self.agents}
         numbers = itertools.count(2)

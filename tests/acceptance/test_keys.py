@@ -340,6 +340,15 @@ def test_a_model_of_an_own_server_joins_the_agents_that_keys_bring(
     server.play("worker", Says("ACCEPT Hello."))
     assert place.fugu("run", "--model", "worker", "hi").code == 0
     assert server.asked("worker")[0].headers["authorization"] == f"Bearer {KEY}"
+    untried = ["--no-check", "--model", "worker"]
+    new_key = "sk-new-0123456789"
+    renewed = place.fugu("login", "--base-url", server.url, *untried, stdin=new_key.encode())
+    assert "the new key of worker is saved as SERVER_" in renewed.out, renewed.err
+    elsewhere = f"{server.url.removesuffix('/v1')}/elsewhere/v1"
+    place.fugu("login", "--base-url", elsewhere, *untried, stdin=KEY.encode())
+    assert sorted(json.loads(kept(place).read_text()).values()) == [KEY, new_key]
+    again = place.fugu("login", "--base-url", server.url, *untried, stdin=b"")
+    assert (again.code, "already, as worker" in again.err) == (1, True)
 
 
 @contextmanager

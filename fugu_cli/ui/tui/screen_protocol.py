@@ -62,10 +62,10 @@ class StatusLine:
     """The content of the status line. Times are epoch seconds.
 
     `doing` began at `since` (0: its time is not shown); `key` names the key that stops it. `until` is
-    the next retry. `unavailable` are agents and their retry times. `messages` wait for the next result. `jobs` run in the
-    background. `vi` is vi's mode.
-    `own` are lines of the user's status command, perhaps with colours; they stand below. `hint` is
-    shown while nothing runs, `remark` for a moment instead of both.
+    the next retry. `unavailable` are agents and their retry times. `messages` wait for the next result.
+    `jobs` run in the background. `vi` is vi's mode. `own` are lines of the user's
+    status command, perhaps with colours; they stand below. `hint` is shown while nothing runs,
+    `remark` for a moment instead of both.
     """
 
     folder: str = ""
