@@ -106,7 +106,7 @@ class Session:
     library: SkillLibrary = field(default_factory=SkillLibrary)
     """The skills, custom commands and subagents that count."""
     memory: Memory | None = None
-    """What the user keeps for later sessions; None where nothing is read and kept."""
+    """The user's notes for later sessions; None if none are read and kept."""
     memory_notes: tuple[str, ...] = ()
     """Sentences about the memory that the user has been told."""
     repository_map: RepositoryMap | None = None

@@ -102,7 +102,7 @@ class SessionProtocol(DrivenSession, Protocol):
     team: Team
     """The agents."""
     memory: Memory | None
-    """What the user keeps for later sessions; None where nothing can be kept."""
+    """The user's notes for later sessions; None if none can be kept."""
     library: SkillLibrary
     """The skills, custom commands and subagents that count."""
     permissions_file: str
@@ -183,7 +183,7 @@ class ServerModels:
     base_url: str
     models: tuple[str, ...]
     name: str = ""
-    """What usually listens there, as in "Ollama"; "" for an address of the user's own."""
+    """The program that usually listens there, such as "Ollama"; "" for an address of the user."""
 
 
 class ModelSetup(Protocol):

@@ -1,4 +1,4 @@
-"""What source files define, read by tree-sitter in a process of its own.
+"""Reads the definitions in source files with tree-sitter, in a process of its own.
 
 A file may be written to keep a parser busy or to crash it. The process gets the names of the files
 and nothing of the user's environment, has limits of time and memory, and answers with a line for

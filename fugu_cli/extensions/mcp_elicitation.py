@@ -107,7 +107,7 @@ def _heading(name: str, field: Mapping[str, Any], required: bool) -> str:
 
 
 def _choices(field: Mapping[str, Any]) -> list[str]:
-    """Return the values that a field accepts, () if it accepts any."""
+    """Return the values that a field accepts, [] if it accepts any."""
     items = field.get("items")
     if isinstance(items, Mapping):
         field = items

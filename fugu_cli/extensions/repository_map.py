@@ -46,10 +46,11 @@ LONGEST_LINE = 160
 COMMITS = 50
 """Last commits whose files count more."""
 NAMED_FILE, NAMED_DEFINITION = 20.0, 8.0
-"""What it is worth that the request names a file with its ending, and something that a file defines.
-A definition that one other file uses is worth 1."""
+"""Weights of a file that the request names with its ending, and of a definition that it names. A
+definition that one other file uses has the weight 1.
+"""
 POSSIBLE_USE = 0.02
-"""What a use counts in a file that does not name the defining file."""
+"""Weight of a use in a file that does not name the defining file; any other use counts 1."""
 DEFINITIONS_OF_A_FILE = 6
 """Definitions of a file that are shown."""
 HEADING = "The files that matter most here, with the lines of what they define:"

@@ -40,7 +40,7 @@ class LocalServer:
     name: str
     base_url: str
     models: tuple[str, ...]
-    """Those that can call tools, if the server says so of any; else all."""
+    """The models that can call tools, if the server says so of any; else all."""
 
 
 async def find_local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:

@@ -97,7 +97,7 @@ def _command_rule(text: str, root: Path) -> str:
 
 
 def _leading_behind_runner(command: Command, inner: Sequence[Command]) -> list[str]:
-    """Return a runner and the checker that it runs, as in `python -m pytest`; () for other
+    """Return a runner and the checker that it runs, as in `python -m pytest`; [] for other
     commands, and if options stand between the two.
     """
     name, words = command.name, [word.text for word in command.words]
@@ -111,7 +111,7 @@ def _leading_behind_runner(command: Command, inner: Sequence[Command]) -> list[s
 
 
 def _leading(command: Command, root: Path) -> list[str]:
-    """Return the program, with its subcommand if it has one; () for a program that runs whatever it
+    """Return the program, with its subcommand if it has one; [] for a program that runs whatever it
     is given.
     """
     name, words = command.name, command.words

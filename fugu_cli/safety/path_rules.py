@@ -413,7 +413,7 @@ class _EventFilter:
         self._agent = agent
         self._denials = denials
         self._was_shown = False
-        """Whether content of a denied file may have been in some agent's prompt."""
+        """Content of a denied file may have been in some agent's prompt."""
         self._withheld_calls: set[str] = set()
         """Ids of calls whose arguments are withheld."""
         self.written: set[str] = set()

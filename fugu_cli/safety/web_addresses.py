@@ -30,9 +30,8 @@ class WebAddress:
         """Return whether a pattern such as `*.python.org` or `localhost:8000` covers the server."""
         with contextlib.suppress(UnicodeError):
             pattern = pattern if pattern.isascii() else pattern.encode("idna").decode("ascii")
-        pattern = (
-            pattern.lower().removesuffix(".").replace("[", "[[]")
-        )  # of an IPv6 address, no set
+        # a bracket belongs to an IPv6 address, and begins no set of characters
+        pattern = pattern.lower().removesuffix(".").replace("[", "[[]")
         host = f"[{self.host}]" if ":" in self.host else self.host
         forms = (self.host, host, f"{host}:{self.port}")
         return any(fnmatchcase(form, pattern) for form in forms)

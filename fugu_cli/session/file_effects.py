@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from fugu_cli.messages import Value
 
 THE_TESTS = "the tests"
-"""What ran where a file changed during a test run."""
+"""The words for the command that ran when a file changed during a test run."""
 
 
 class FileChange(Value):

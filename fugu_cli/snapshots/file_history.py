@@ -315,7 +315,7 @@ RETRY_HINT = "clear what is in the way, then undo again"
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What can be restored of changes that still stand.
+    """A plan to restore files: it takes back changes that still stand.
 
     `made` are the changes to files that are as they were left. `conflicts` are the paths that were
     changed since, and `beside` are those among them that no snapshot holds. There is no copy of

@@ -163,7 +163,7 @@ class NoteBlock:
 
 @dataclass(frozen=True)
 class RequestSummary:
-    """How a request ended, and what it took."""
+    """The end of a request, with its turns, tokens and cost."""
 
     line: EndLine
     turns: int
@@ -196,7 +196,7 @@ class EndBlock:
 
     @cached_property
     def summary(self) -> RequestSummary:
-        """What the request took."""
+        """The summary of the request."""
         return self.summarize()
 
     @property

@@ -244,7 +244,7 @@ class PromptTerminal:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a question waits for a typed line."""
+        """True if a question waits for a typed line."""
         return self._typed_line is not None and not self._typed_line.done()
 
     def width(self) -> int:

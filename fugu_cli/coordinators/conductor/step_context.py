@@ -216,7 +216,7 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
         sentences.append("You work in the repository itself, not in a copy.")
     own_step = (assignment.plan, assignment.step)
     merges = _merges_before(state.events, assignment)
-    sentences.append(_divided_part(state.request, own_step, merges))
+    sentences.append(_divided_part(state.request, assignment, merges))
     for turn in state.request.turns:
         if turn.assigned.agent == assignment.agent:
             sentences.append(_chosen_instead(state, turn, merges))
@@ -226,10 +226,11 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
     return "".join(f"\n{sentence}" for sentence in sentences if sentence)
 
 
-def _divided_part(request: RequestState, step: tuple[int, int], merges: Sequence[Merged]) -> str:
-    """Return what became of the steps of a part that was divided and is now done by one agent."""
+def _divided_part(request: RequestState, assignment: Assigned, merges: Sequence[Merged]) -> str:
+    """Return the results of the steps of a part that was divided and is now done by one agent."""
     workflows = request.workflows
-    inside = [flow for flow in workflows if flow.planned.within == step]
+    part = (assignment.plan, assignment.step)
+    inside = [flow for flow in workflows if flow.planned.within == part]
     if not inside:
         return ""
     flow = inside[-1]

@@ -36,7 +36,7 @@ NETWORK_SERVICES = """(allow mach-lookup
   (global-name "com.apple.SystemConfiguration.DNSConfiguration")
   (global-name "com.apple.SecurityServer") (global-name "com.apple.ocspd")
   (global-name "com.apple.trustd.agent"))"""
-"""What finds a host and checks its certificate."""
+"""The permissions to find a host and to check its certificate."""
 
 
 def seatbelt_profile(access: FileAccess, private: str, *, network: bool) -> str:

@@ -61,7 +61,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class WebSources:
-    """What the pages show: the sessions below the folder `data`, the endpoint's traces, and the
+    """The sources of the pages: the sessions below the folder `data`, the endpoint's traces, and the
     skills of the agents. `skills` is called in a thread.
     """
 

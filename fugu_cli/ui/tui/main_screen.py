@@ -80,7 +80,7 @@ class MainScreen(Screen[None]):
         self.parting = ""
         self._keys = keys
         self._waiting: list[tuple[str, bool]] = []
-        """What was entered before there is a session, and whether it was typed."""
+        """Lines entered before there is a session, each with whether it was typed."""
 
     def compose(self) -> ComposeResult:
         """Yield the parts from top to bottom."""

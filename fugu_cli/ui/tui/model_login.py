@@ -25,8 +25,8 @@ LOCAL = "local "
 
 @dataclass(frozen=True)
 class LoginResult:
-    """What the dialogs set up, in a sentence with further lines. `downloads`: the small models are
-    to be downloaded; `added_agent`: the user's configuration has changed.
+    """The result of the dialogs: a sentence about it and further lines. `downloads`: the small
+    models are to be downloaded; `added_agent`: the user's configuration has changed.
     """
 
     summary: str = ""
