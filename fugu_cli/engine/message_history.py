@@ -19,6 +19,7 @@ from fugu_cli.session.events import (
     CLIENT,
     EVIDENCE,
     HOOK,
+    SAID_NO,
     MemoryText,
     Permitted,
     Replied,
@@ -50,7 +51,6 @@ def text_argument(call: Call, name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-SAID_NO = "the user said no"
 DIFF = "diff"
 """The tool with which fugu shows an agent what the request has changed."""
 UNDO_MESSAGE = (

@@ -27,6 +27,7 @@ from fugu_cli.session.events import (
     EVIDENCE,
     HOOK,
     ROLE,
+    SAID_NO,
     Event,
     Finished,
     Permitted,
@@ -321,7 +322,7 @@ async def _asked(
         turn=0, call=made.recorded, allowed=False, by="user", reason=judgement.reason, waited=waited
     )
     if isinstance(answer, Refusal):
-        return permit.model_copy(update={"reason": f"the user said no: {answer.feedback}"})
+        return permit.model_copy(update={"reason": f"{SAID_NO}: {answer.feedback}"})
     allowed, by = _ANSWERS[answer]
     return permit.model_copy(
         update={

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.system.parser_processes import limit_resources, start_parser
 from fugu_cli.system.processes import reap
 from fugu_cli.tools.grammars import ending_of, parser_for
 
@@ -45,11 +46,6 @@ MOST_OUTPUT = 40_000_000
 """Bytes that are taken of the process."""
 SIGNATURE = 100
 """Characters of a signature."""
-PACKAGE = Path(__file__).resolve().parent.parent.parent
-STARTER = (
-    "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from fugu_cli.extensions.file_outlines import main; main()"
-)
 _WRAPPERS = frozenset({
     "decorated_definition", "export_statement", "ambient_declaration", "expression_statement", "internal_module",
     "lexical_declaration", "type_declaration", "statement_block", "mod_item", "module", "body_statement",
@@ -96,15 +92,7 @@ async def read_outlines(root: Path, paths: Sequence[str]) -> dict[str, FileOutli
     if not paths:
         return {}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-c", STARTER, str(PACKAGE)),
-            cwd="/",
-            env={"PATH": os.defpath},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = await start_parser("fugu_cli.extensions.file_outlines")
     except OSError:  # no process can be started now
         return {}
     assert process.stdin is not None and process.stdout is not None
@@ -137,7 +125,7 @@ def _outline_of(line: bytes) -> tuple[str, FileOutline]:
 
 def main() -> None:
     """Write the outlines of the files that standard input names to standard output."""
-    _limit_resources()
+    limit_resources(round(KILL_SECONDS), MEMORY_BYTES)
     end = time.process_time() + READ_SECONDS
     root, paths = json.loads(sys.stdin.buffer.read())
     for path in paths:
@@ -149,18 +137,6 @@ def main() -> None:
             for definition in outline.definitions
         ]
         print(json.dumps([path, definitions, sorted(outline.identifiers)]), flush=True)
-
-
-def _limit_resources() -> None:
-    try:
-        import resource
-
-        seconds = round(KILL_SECONDS)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, OSError, ValueError):
-        return
 
 
 def read_outline(root: str, path: str) -> FileOutline:

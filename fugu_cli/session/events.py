@@ -603,6 +603,10 @@ class Replied(Value):
     """
 
 
+SAID_NO = "the user said no"
+"""The beginning of the reason of a call that the user refused."""
+
+
 class Permitted(Value):
     """Written before every tool run. If `allowed`, the run was started."""
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import re
 import sys
 import warnings
-from pathlib import Path
 
+from fugu_cli.system.parser_processes import limit_resources, start_parser
 from fugu_cli.system.processes import reap
 from fugu_cli.tools.result import plain_text
 
@@ -123,24 +122,11 @@ def html_to_markdown(data: bytes, charset: str | None) -> str:
 SECONDS = 10
 MEMORY = 2_000_000_000
 """Bytes of address space."""
-PACKAGE = Path(__file__).resolve().parent.parent.parent
-STARTER = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from fugu_cli.tools.html_to_text import main; "
-    "main()"
-)
 
 
 async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: float = SECONDS) -> str:
     """Convert HTML to Markdown in another process; only remove the tags if that takes too much."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-c", STARTER, str(PACKAGE), charset or ""),
-        cwd="/",
-        env={"PATH": os.defpath},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = await start_parser("fugu_cli.tools.html_to_text", charset or "")
     try:
         async with asyncio.timeout(seconds):
             output, _ = await process.communicate(data)
@@ -155,17 +141,6 @@ async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: floa
 
 def main() -> None:
     """Convert a page from standard input to standard output."""
-    limit_resources()
+    limit_resources(SECONDS, MEMORY)
     markdown = html_to_markdown(sys.stdin.buffer.read(), sys.argv[1] or None)
     sys.stdout.buffer.write(markdown.encode("utf-8", "replace"))
-
-
-def limit_resources() -> None:
-    """Bound what this process may take, where the system can."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    except (ImportError, OSError, ValueError):
-        return

@@ -32,7 +32,7 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.session.checks import RUN_CHECK
-from fugu_cli.session.events import Permitted, ToolRan
+from fugu_cli.session.events import SAID_NO, Permitted, ToolRan
 from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.tool_facts import facts_of
@@ -334,10 +334,6 @@ def _denial(permitted: Permitted) -> str:
     if reason.startswith(SAID_NO):
         return f"denied by you{reason.removeprefix(SAID_NO)}"
     return "denied by you"
-
-
-SAID_NO = "the user said no"
-"""The start of a reason when the user denied a call with a message (engine/tool_calls.py)."""
 
 
 def _patch(block: ToolBlock) -> str:
