@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.system.parser_processes import limit_resources, start_parser
 from fugu_cli.system.processes import reap
+from fugu_cli.system.resolved_files import open_resolved
 from fugu_cli.tools.grammars import ending_of, parser_for
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def read_outline(root: str, path: str) -> FileOutline:
     parser = parser_for(ending_of(path))
     if parser is None:
         return NOTHING
-    data = _content(os.path.join(root, path))  # noqa: PTH118 - names may hold foreign bytes
+    data = _content(Path(root, path))
     if not data or b"\0" in data or len(data) > LONGEST_LINES * (data.count(b"\n") + 1):
         return NOTHING
     end = time.process_time() + FILE_SECONDS
@@ -167,20 +167,15 @@ def read_outline(root: str, path: str) -> FileOutline:
     return FileOutline(tuple(definitions), identifiers)
 
 
-def _content(path: str) -> bytes:
-    """Return a regular file's content; b"" for links, devices and files that are too large."""
+def _content(path: Path) -> bytes:
+    """Return a regular file's content; b"" if it is too large or a link is in its path."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return b""
-    with os.fdopen(handle, "rb") as file:
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+        with open_resolved(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_FILE:
                 return b""
             return file.read(LARGEST_FILE)
-        except OSError:
-            return b""
+    except OSError:
+        return b""
 
 
 def _definitions(root: Node) -> Iterator[Node]:

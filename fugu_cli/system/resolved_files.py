@@ -4,7 +4,9 @@ that runs meanwhile could make one to lead fugu elsewhere.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +18,16 @@ _OF_THIS_PROCESS = Path("/proc/self/fd")
 
 
 def open_resolved(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises OSError, also where a link is in the path."""
+    """Open a regular file for reading. Raises OSError, also if a link is in the path. A pipe that
+    has taken the file's place is not waited for.
+    """
     with resolved_folder(path.parent) as folder:
-        return os.fdopen(os.open(folder / path.name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(folder / path.name, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def read_resolved(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_
     ):
         with pytest.raises(NotADirectoryError):
             change()
+    # a pipe that has taken the place of a file
+    os.mkfifo(root / "real" / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_resolved(root / "real" / "pipe")
     assert list(other.iterdir()) == []
 
 
