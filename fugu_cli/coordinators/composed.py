@@ -523,14 +523,15 @@ class _Decision:
         if len(candidates) == 1:
             return action_space.ONLY_CHOICE
         requests = KIND_WORDS[kinds.likeliest] if kinds.recorded else "requests"
-        parts = [f"solves {self._rate(chosen, kinds):.0%} of {requests}"]
         overall = round(self._own_outcomes(chosen))
+        solves = "solves" if overall else "should solve"
+        parts = [f"{solves} {self._rate(chosen, kinds):.0%} of {requests}"]
         if overall:
             in_kind, _ = self._experience(chosen, kinds)
             of_these = "" if in_kind == overall else f", {in_kind} of this kind"
             parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
         if chosen.price is not None:
-            parts.append(f"{money(self._costs[chosen.name])} a turn")
+            parts.append(f"~{money(self._costs[chosen.name])} a turn")
         best = max(candidates, key=lambda member: scores[member.name])
         if self._settings.sample:
             parts.append("drawn")

@@ -562,6 +562,11 @@ async def _run_command(controller: SessionController, text: str) -> None:
         raise UsageError(
             f"/{command.name} needs an argument", hint=f"/{command.name} {command.usage}"
         )
+    if argument and not command.usage and not command.custom:
+        raise UsageError(
+            f"/{command.name} takes no argument",
+            hint=f"/{command.name} alone does it; up recalls this line",
+        )
     await command.run(controller, argument)
 
 

@@ -109,7 +109,7 @@ def test_own_outcomes_decide_who_is_asked_first() -> None:
     ]
     decision = decide(start(POOL, *counts))
     assert (decision.agent, decision.role, decision.by) == ("cheap", "worker", "trinity")
-    assert "30 outcomes" in decision.reason
+    assert decision.reason.startswith("solves") and "30 outcomes" in decision.reason
 
 
 def test_the_kind_of_the_request_decides_between_specialists() -> None:
@@ -217,6 +217,7 @@ def test_an_equal_agent_is_tried_until_it_has_half_of_the_outcomes() -> None:
     lucky = OutcomeCount(agent="a", kind="", successes=2, trials=2, turns=2, mean_cost=0.001)
     decision = decide(start(EQUALS, lucky), EQUALS)
     assert decision.agent != "a"
+    assert decision.reason.startswith("should solve"), "it has no outcome yet"
     assert "has done less than a" in decision.reason
     half_as_known = OutcomeCount(agent="b", kind="", successes=1, trials=1)
     others = OutcomeCount(agent="c", kind="", successes=1, trials=3)

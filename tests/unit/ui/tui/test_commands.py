@@ -57,6 +57,8 @@ def test_an_unknown_command_says_which_is_near(play: Callable[..., None]) -> Non
         await hand.sees("there is no command /hlep", "did you mean /help?")
         await hand.type("/rename")
         await hand.sees("/rename needs an argument")
+        await hand.type("/new fix it")
+        await hand.sees("/new takes no argument")
         assert hand.kinds() == ["opened"]
 
     play(what)
