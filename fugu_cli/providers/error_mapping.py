@@ -447,10 +447,11 @@ def _request_refused(endpoint: ModelEndpoint, status: int, details: str) -> Agen
         what, hint = f"the request is longer than {endpoint.model} can read", "`context`"
     else:
         what, hint = f"{endpoint.host} does not accept the request", "`model` and `context`"
+    other_agent = " `--agent` chooses another one." if kind == "absent" else ""
     error = AgentError(
         f"{endpoint.name}: {what}{details}",
         kind=kind,
-        hint=f"Check {hint} of the entry {endpoint.name} in .fugurc.",
+        hint=f"Check {hint} of the entry {endpoint.name} in .fugurc.{other_agent}",
     )
     error.too_long = hint == "`context`"
     return error

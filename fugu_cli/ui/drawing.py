@@ -347,6 +347,7 @@ COMMANDS = {
     "`fugu pool` shows": "/pool shows",
     "begin a new session": "/compact or /new",
     "`fugu undo`": "/undo",
+    "`--agent` chooses another one": "/model chooses another one",
     "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }
 """Shell commands and their slash commands inside the interface."""
