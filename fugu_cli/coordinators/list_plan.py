@@ -157,8 +157,7 @@ def _rates_by_difficulty(rate: float) -> list[float]:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    weighted: list[float] = list(map(operator.mul, values, weights))
-    return sum(weighted)
+    return sum(map(operator.mul, values, weights))
 
 
 def _refused_weights(weights: Sequence[float], rates: Sequence[float]) -> list[float]:

@@ -148,8 +148,7 @@ def _is_at_hand(tool: AnyTool, state: SessionState, environment: Environment) ->
 
         agent = state.request.turns[-1].assigned.agent
         return bool(advisors_of(agent, state, environment))
-    foreign = tool.foreign
-    return foreign is None or not foreign.deferred or tool.name in state.found_tools
+    return not _is_deferred(tool) or tool.name in state.found_tools
 
 
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:

@@ -133,8 +133,9 @@ def run_git(
     if largest_file is not None:
         import resource  # Windows has none
 
-        size = (largest_file, largest_file)
-        limit_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, size)
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        size = largest_file if most == resource.RLIM_INFINITY else min(largest_file, most)
+        limit_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
     try:
         process = subprocess.Popen(
             words,

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _repositories: set[Path] = set()
+_path_lock = threading.RLock()
 
 
 def add_repository(folder: Path) -> None:
@@ -49,14 +51,15 @@ def program_environment(*repositories: Path) -> dict[str, str]:
 @contextmanager
 def libraries_search_outside() -> Iterator[None]:
     """Let libraries that start programs by themselves find none in a repository. The whole process
-    has another PATH until the block is left.
+    has another PATH until the block is left; another thread's block waits for it.
     """
-    path = os.environ.get("PATH")
-    os.environ["PATH"] = search_path_outside()
-    try:
-        yield
-    finally:
-        if path is None:
-            del os.environ["PATH"]
-        else:
-            os.environ["PATH"] = path
+    with _path_lock:
+        path = os.environ.get("PATH")
+        os.environ["PATH"] = search_path_outside()
+        try:
+            yield
+        finally:
+            if path is None:
+                del os.environ["PATH"]
+            else:
+                os.environ["PATH"] = path
