@@ -157,7 +157,8 @@ def _rates_by_difficulty(rate: float) -> list[float]:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(map(operator.mul, values, weights))
+    mean: float = sum(map(operator.mul, values, weights))
+    return mean
 
 
 def _refused_weights(weights: Sequence[float], rates: Sequence[float]) -> list[float]:
