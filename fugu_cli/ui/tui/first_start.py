@@ -15,7 +15,13 @@ from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import wrap_lines
 from fugu_cli.ui.tui.folder_trust import ask_for_trust
-from fugu_cli.ui.tui.model_login import LoginResult, add_model, choose_provider, log_in_at
+from fugu_cli.ui.tui.model_login import (
+    ADDRESS,
+    LoginResult,
+    add_model,
+    choose_provider,
+    log_in_at,
+)
 from fugu_cli.ui.tui.screen_protocol import KeyAnswer
 from fugu_cli.ui.turn_page import Section
 
@@ -84,7 +90,7 @@ class FirstStart:
                     case "k":
                         result = await choose_provider(setup, self._dialogs)
                     case "o":
-                        result = await log_in_at(setup, self._dialogs, "address")
+                        result = await log_in_at(setup, self._dialogs, ADDRESS)
                     case "s":
                         result = LoginResult(downloads=True)
                     case _:

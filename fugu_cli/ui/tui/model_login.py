@@ -61,13 +61,11 @@ async def log_in_at(
     setup: ModelSetup, dialogs: DialogsProtocol, provider: str
 ) -> LoginResult | None:
     """Ask for what a provider needs, or for an own address. Raises FuguError."""
-    match provider:
-        case "download":
-            return LoginResult(downloads=True)
-        case "address":
-            return await _add_address(setup, dialogs)
-        case _:
-            return await _keep_key(setup, dialogs, provider)
+    if provider == DOWNLOAD:
+        return LoginResult(downloads=True)
+    if provider == ADDRESS:
+        return await _add_address(setup, dialogs)
+    return await _keep_key(setup, dialogs, provider)
 
 
 async def add_model(
