@@ -95,6 +95,8 @@ LARGEST = 100_000
 ROOT = Path(__file__).parents[2]
 _SET_SUBREAPER = 36
 """prctl's PR_SET_CHILD_SUBREAPER."""
+_one_request = threading.Lock()
+"""Held from a request to its answer: threads share the server."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -132,7 +134,7 @@ class Popen(subprocess.Popen[Any]):
             2 if stderr < 0 else stderr,
         ]
         server = _server()
-        with _adopting_orphans():
+        with _one_request, _adopting_orphans():
             socket.send_fds(server, [json.dumps(self._request).encode()], streams)
             pid = server.recv(20)
         if not pid:
