@@ -19,7 +19,7 @@ from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.conductor.conductor import ConductorSettings
 from fugu_cli.coordinators.conductor.step_context import step_manifest
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, Thinking
-from fugu_cli.session.events import Assigned, Event, Member, Recorded, Replied, ToolRan
+from fugu_cli.session.events import Assigned, Event, Member, Planned, Recorded, Replied, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
 from tests.reacting import Reacting, calls, repository, results, says
@@ -130,6 +130,7 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
                 allowed |= {
                     m for line in event.remembers for m in MARK.findall(_ran(events[line]).output)
                 }
+                allowed |= divided_part(facts, event)
     allowed |= outputs(SessionState(events).request.events, opened)
     allowed |= {
         mark
@@ -160,6 +161,21 @@ def outputs(facts: Sequence[Event], turns: set[int]) -> set[str]:
     for number in turns:
         words = [e.text for e in facts if isinstance(e, Replied) and e.turn == number]
         found |= set(MARK.findall(words[-1])) if words else set()
+    return found
+
+
+def divided_part(facts: Sequence[Event], assignment: Assigned) -> set[str]:
+    """Marks of the steps into which the assignment's own step was divided: their instructions and
+    their last words. An agent that takes the whole part over is shown them.
+    """
+    found: set[str] = set()
+    plans = [e for e in facts if isinstance(e, Planned)]
+    for number, plan in enumerate(plans, start=1):
+        if plan.within is None or tuple(plan.within) != (assignment.plan, assignment.step):
+            continue
+        found |= {mark for step in plan.steps for mark in MARK.findall(step.instruction)}
+        turns = {e.turn for e in facts if isinstance(e, Assigned) and e.plan == number}
+        found |= outputs(facts, turns)
     return found
 
 

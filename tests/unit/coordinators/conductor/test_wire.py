@@ -222,6 +222,22 @@ def test_nothing_else_leaves_for_an_agents_server(script: Script, requests: int)
             )
 
 
+def test_who_takes_a_divided_part_over_sees_its_own_steps_alone(tmp_path: Path) -> None:
+    script = Script(
+        wires=("openai", "openai", "openai"),
+        plans=[
+            lists((3, "Fix mark-subtask-1", []), (0, "Fix mark-subtask-2", [])),
+            lists((0, "Fix mark-subtask-3", [])),
+        ],
+        kinds=["refuses"],
+    )
+    carried_out(tmp_path, script, 1)
+    name, body, _upto = script.shown[-1]
+    assert name == "b"
+    assert set(MARK.findall(body)) == {"mark-request-0", "mark-subtask-1", "mark-subtask-3"}
+    assert leaks(script) == []
+
+
 def test_a_conversation_of_the_property_holds_what_it_should(tmp_path: Path) -> None:
     """A workflow inside a step, a refused server, a second round: so that the property is about
     something.
