@@ -236,7 +236,7 @@ class LogUpdates:
                 return [_progress_update(shown, status="in_progress", content=content)]
             case Retried():
                 self._open_replies.pop(item.turn, None)
-                return [thought(event_text.retry_text(item))]
+                return [thought(event_text.pause_text(item))]
             case Recorded(event=event):
                 self._state.add(event)
                 updates = await self._event_updates(event)

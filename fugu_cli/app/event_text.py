@@ -115,14 +115,12 @@ def unavailable_text(agents: Mapping[str, Exclusion]) -> str:
 
 
 def retry_text(event: Retried) -> str:
-    """Return a line like `strong: connection lost, retrying 2 of 4`, with the time if the pause is
-    noticeable.
+    """Return a line like `strong: connection lost, retrying 2 of 4`.
+
+    It stays where it is while the call is made again, so it does not say when that is.
     """
-    when = f" in {remaining_time(event.seconds)}" if event.seconds >= NOTICEABLE_PAUSE else ""
     cause = FAILURE_WORDS.get(event.kind, first_line(event.why, 100))
-    return (
-        f"{escape_invisible(event.agent)}: {cause}, retrying {event.retry} of {event.retries}{when}"
-    )
+    return f"{escape_invisible(event.agent)}: {cause}, retrying {event.retry} of {event.retries}"
 
 
 NOTICEABLE_PAUSE = 1.5
@@ -130,10 +128,12 @@ NOTICEABLE_PAUSE = 1.5
 
 
 def pause_text(event: Live) -> str:
-    """Return the line of a pause, "" for other items."""
+    """Return the line of a pause with its length, if that is noticeable; "" for other items."""
     match event:
         case Retried():
-            return retry_text(event)
+            is_noticeable = event.seconds >= NOTICEABLE_PAUSE
+            when = f" in {remaining_time(event.seconds)}" if is_noticeable else ""
+            return f"{retry_text(event)}{when}"
         case Waiting() if event.notice:
             return first_line(event.why, 200)
         case Waiting() if event.seconds:

@@ -28,7 +28,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.formatting import escape_for_approval, excerpt, first_line
 from fugu_cli.session.call_arguments import arguments_of
 from fugu_cli.session.events import Assigned, Failed, Permitted, Recorded
-from fugu_cli.session.live_events import Live, Retried
+from fugu_cli.session.live_events import Live
 from fugu_cli.session.tool_facts import ASK_USER
 
 if TYPE_CHECKING:
@@ -206,8 +206,6 @@ def _progress_text(item: Recorded | Live) -> str:
             return f"{refused}{event_text.describe_call(event.call)}"
         case Recorded(event=Failed() as event):
             return f"{event.what} failed: {first_line(event.message, 200)}"
-        case Retried():
-            return event_text.retry_text(item)
         case Recorded():
             return ""
         case _:

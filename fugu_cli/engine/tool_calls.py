@@ -537,6 +537,7 @@ async def _finish_tool(
             paid=result.paid,
             traceback=result.traceback,
             restored=result.restored,
+            omitted_lines=result.omitted_lines,
         )
     )
 

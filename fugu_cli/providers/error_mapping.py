@@ -20,8 +20,10 @@ from fugu_cli.errors import AgentError
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.system.bounded_json import parse_json
 
-CLIP = 300
+CLIP = 1000
 """Characters of a server's message that are shown."""
+CLIP_OF_TEXT = 300
+"""Characters of an answer without such a message that are shown."""
 
 NO_CREDIT = (
     "insufficient_quota",
@@ -261,7 +263,7 @@ def message_of_body(body: str) -> tuple[str, str]:
     try:
         parsed: object = parse_json(text)
     except ValueError:
-        return text[:CLIP], ""
+        return text[:CLIP_OF_TEXT], ""
     return message_of_object(parsed)
 
 
@@ -270,7 +272,7 @@ def message_of_object(parsed: object) -> tuple[str, str]:
     if isinstance(parsed, list) and parsed:
         return message_of_object(parsed[0])
     if not isinstance(parsed, dict):
-        return str(parsed)[:CLIP], ""
+        return str(parsed)[:CLIP_OF_TEXT], ""
     inner = parsed.get("error", parsed)
     if not isinstance(inner, dict):
         return str(inner)[:CLIP], ""
@@ -285,7 +287,7 @@ def message_of_object(parsed: object) -> tuple[str, str]:
     kinds = [
         str(inner[key]) for key in ("code", "type", "status") if inner.get(key) not in (None, "")
     ]
-    return message[:CLIP] or json.dumps(inner)[:CLIP], " ".join(kinds)
+    return message[:CLIP] or json.dumps(inner)[:CLIP_OF_TEXT], " ".join(kinds)
 
 
 def error_in_stream(endpoint: ModelEndpoint, parsed: object) -> AgentError:
@@ -415,14 +417,13 @@ def _key_refused(endpoint: ModelEndpoint, details: str) -> AgentError:
     where = f" in {endpoint.key_env}" if endpoint.key_env else ""
     if endpoint.key:
         what = f"the key{where} was refused by {endpoint.host}{details}"
-        hint = (
-            f"Check that {endpoint.key_env or 'the key'} is valid for {endpoint.address} and may use "
-            f"{endpoint.model}."
-        )
+        hint = "Keep another key with `fugu login`."
+        if endpoint.key_env:
+            hint = f"Correct {endpoint.key_env}, or keep another key with `fugu login`."
     else:
         what = f"API key missing for {endpoint.host}{details}"
         hint = (
-            f"Set {endpoint.key_env}."
+            f"Set {endpoint.key_env}, or keep a key with `fugu login`."
             if endpoint.key_env
             else f"Set `api_key_env` for {endpoint.name} in .fugurc."
         )
@@ -430,28 +431,29 @@ def _key_refused(endpoint: ModelEndpoint, details: str) -> AgentError:
 
 
 def _request_refused(endpoint: ModelEndpoint, status: int, details: str) -> AgentError:
-    kind = "invalid"
+    kind, too_long = "invalid", False
+    entry = f"the entry {endpoint.name} in .fugurc"
     if status == 404 or NO_MODEL.search(details):
         kind = "absent"
         purpose = f" for {endpoint.model}" if endpoint.model else ""
-        what, hint = f"nothing at {endpoint.address} answers{purpose}", "`model` and `base_url`"
+        what = f"nothing at {endpoint.address} answers{purpose}"
+        hint = f"Check `model` and `base_url` of {entry}, or choose another one with `--agent`."
     elif status == 403:
         what = f"{endpoint.host} does not let this request through"
-        hint = "what the request holds, a firewall, and `base_url`"
+        hint = f"Check what the request holds, a firewall, and `base_url` of {entry}."
     elif 300 <= status < 400:
         kind = "absent"
-        what, hint = f"{endpoint.address} points somewhere else", "`base_url`"
-    elif status in (413, 429):
-        what, hint = f"the request is too large for {endpoint.host}", "`context`"
-    elif TOO_LONG.search(details):
-        what, hint = f"the request is longer than {endpoint.model} can read", "`context`"
+        what = f"{endpoint.address} points somewhere else"
+        hint = f"Check `base_url` of {entry}."
+    elif status in (413, 429) or TOO_LONG.search(details):
+        too_long = True
+        what = f"the request is longer than {endpoint.model} can read"
+        if status in (413, 429):
+            what = f"the request is too large for {endpoint.host}"
+        hint = f"To shorten it, begin a new session, or give {entry} the right `context`."
     else:
-        what, hint = f"{endpoint.host} does not accept the request", "`model` and `context`"
-    other_agent = " `--agent` chooses another one." if kind == "absent" else ""
-    error = AgentError(
-        f"{endpoint.name}: {what}{details}",
-        kind=kind,
-        hint=f"Check {hint} of the entry {endpoint.name} in .fugurc.{other_agent}",
-    )
-    error.too_long = hint == "`context`"
+        what = f"{endpoint.host} does not accept the request"
+        hint = f"Check `model` and `context` of {entry}."
+    error = AgentError(f"{endpoint.name}: {what}{details}", kind=kind, hint=hint)
+    error.too_long = too_long
     return error

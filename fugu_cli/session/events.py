@@ -691,6 +691,8 @@ class ToolRan(PaidValue):
     """The traceback of an exception inside the tool. Agents do not see it."""
     restored: tuple[str, ...] = ()
     """Sentences on files that the sandbox put back or moved away."""
+    omitted_lines: int = 0
+    """Lines that a command printed and `output` leaves out."""
 
     @property
     def made(self) -> FileEffects:

@@ -14,6 +14,7 @@ from fugu_cli.tools.result import (
     COMMAND_LIMIT,
     Say,
     ToolResult,
+    count_omitted_lines,
     truncate,
 )
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, TooManyJobs, run_command
@@ -49,11 +50,12 @@ async def bash(arguments: BashArguments, workspace: Workspace, say: Say) -> Tool
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     limit = workspace.output_limit(COMMAND_LIMIT)
     output = workspace.whole_secrets(result.output.strip(), limit)
-    shown = truncate(output, limit) or "(no output)"
+    shown = truncate(output, limit)
     return ToolResult(
-        text=f"{shown}\n{describe_exit(result, arguments.timeout)}",
+        text=f"{shown or '(no output)'}\n{describe_exit(result, arguments.timeout)}",
         ok=result.code == 0,
         restored=result.restored,
+        omitted_lines=result.dropped_lines + count_omitted_lines(output, shown),
     )
 
 

@@ -18,7 +18,7 @@ class ToolResult(PaidValue):
     what to do next.
 
     `job` is the background job that the call has started, "" where it has started none. `tests`,
-    `media`, `found`, `paid`, `traceback`, `restored`: as in ToolRan.
+    `media`, `found`, `paid`, `traceback`, `restored`, `omitted_lines`: as in ToolRan.
     """
 
     text: str
@@ -30,6 +30,7 @@ class ToolResult(PaidValue):
     found: tuple[str, ...] = ()
     traceback: str = ""
     restored: tuple[str, ...] = ()
+    omitted_lines: int = 0
 
 
 OUTPUT_LIMIT = 8000
@@ -52,6 +53,14 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT) -> str:
     shown = max(limit - 60, 20)
     head, tail = _cut_after(text, shown // 2), _cut_before(text, len(text) - shown // 2)
     return _join_ends(text[:head], text[head:tail], text[tail:])
+
+
+def count_omitted_lines(text: str, shown: str) -> int:
+    """Return how many lines of `text` are not in `shown`, to which `truncate` has cut it."""
+    if shown == text:
+        return 0
+    kept = shown.count("\n")  # the lines of both ends, as the note is one more
+    return max(text.count("\n") + 1 - kept, 0)
 
 
 def truncate_line(text: str, limit: int) -> str:

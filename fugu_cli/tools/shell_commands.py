@@ -85,8 +85,9 @@ SEALED = (
 class CommandResult:
     """The end of a command. `code` is None after a timeout.
 
-    `left` counts processes that were still running. `whole`: no output was dropped. `restored` are
-    sentences about files that were put back or moved away.
+    `left` counts processes that were still running. `whole`: no output was dropped, else
+    `dropped_lines` is the number of its lines that were. `restored` are sentences about files that
+    were put back or moved away.
     """
 
     output: str
@@ -94,6 +95,7 @@ class CommandResult:
     seconds: float
     left: int = 0
     whole: bool = True
+    dropped_lines: int = 0
     restored: tuple[str, ...] = ()
 
 
@@ -108,6 +110,7 @@ class CommandOutput:
         self._head = ""
         self._tail = ""
         self._dropped = 0
+        self._dropped_line_ends = 0
         self._streamed = 0
 
     def take(self, data: bytes, *, final: bool = False) -> None:
@@ -120,12 +123,19 @@ class CommandOutput:
         self._tail += text[missing:]
         if len(self._tail) > 2 * KEPT:
             self._dropped += len(self._tail) - KEPT
+            self._dropped_line_ends += self._tail.count("\n", 0, len(self._tail) - KEPT)
             self._tail = self._tail[-KEPT:]
 
     @property
     def whole(self) -> bool:
         """True if no output was dropped."""
         return not self._dropped
+
+    @property
+    def dropped_lines(self) -> int:
+        """The number of printed lines that `text` leaves out."""
+        line_ends_of_note = 2
+        return max(self._dropped_line_ends - line_ends_of_note, 0)
 
     @property
     def text(self) -> str:
@@ -301,6 +311,7 @@ async def run_command(
         seconds=taken,
         left=0 if timed_out else running.left,
         whole=output.whole,
+        dropped_lines=output.dropped_lines,
         restored=running.restored,
     )
 

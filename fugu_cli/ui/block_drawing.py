@@ -381,7 +381,9 @@ def _below(
     if unfolded:
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
-        return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
+        if inside:
+            return _set_off(f"{inside}\n\n{cost}", width, palette)
+        return _set_off(result.output, width, palette, result.omitted_lines)
     return _folded_result(block.call, result, width, palette, has_keys=terminal > 0)
 
 
@@ -393,7 +395,7 @@ def _folded_result(
     if call.tool in (RUN_TESTS, RUN_CHECK, TESTS_BEFORE) or result.job:
         return []
     if facts_of(call.tool).command:
-        last_lines = _last_lines(result.output, has_keys=has_keys)
+        last_lines = _last_lines(result, has_keys=has_keys)
         return _set_off(last_lines, width, palette) if last_lines else []
     if not result.ok:
         return _set_off(flatten(result.output, 300), width, palette)[:2]
@@ -404,15 +406,20 @@ LAST_LINES, NAMED_FAILURES = 3, 3
 """Lines of a command's output, and failing tests, that are shown folded."""
 
 
-def _last_lines(output: str, *, has_keys: bool) -> str:
-    """Return the end of a command's output, and how many lines stand above it."""
-    lines = [_shortened(line) for line in sanitize_for_screen(output).split("\n") if line.strip()]
-    if lines and lines[-1] == "[exit code 0]":
+def _last_lines(result: ToolRan, *, has_keys: bool) -> str:
+    """Return the end of what a command printed, and how many lines of it stand above that."""
+    lines = sanitize_for_screen(result.output).split("\n")
+    if lines[-1] == "[exit code 0]":
         lines.pop()
-    hidden = len(lines) - LAST_LINES
+    printed = [number for number, line in enumerate(lines) if line.strip()]
+    last = printed[-LAST_LINES:]
+    shown = [_shortened(lines[number]) for number in last]
+    hidden = last[0] if last else 0
+    if result.omitted_lines:
+        hidden += result.omitted_lines - 1  # a note in the output stands for them
     if hidden > 0:
-        return "\n".join([*lines[-LAST_LINES:], f"+{_folded(hidden, 'line', has_keys=has_keys)}"])
-    return "\n".join(lines)
+        shown.append(f"+{_folded(hidden, 'line', has_keys=has_keys)}")
+    return "\n".join(shown)
 
 
 def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
@@ -461,10 +468,12 @@ def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
     return lines
 
 
-def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
+def _set_off(text: str, width: int, palette: Palette, omitted_lines: int = 0) -> list[StyledLine]:
+    """Draw a text on a ground of its own. A note in it stands for `omitted_lines`."""
     every = sanitize_for_screen(text).rstrip("\n").split("\n")
     if len(every) > OUTPUT_LINES:
-        left_out = f"… {plural(len(every) - OUTPUT_LINES, 'more line')} …"
+        hidden = len(every) - OUTPUT_LINES + max(omitted_lines - 1, 0)
+        left_out = f"… {plural(hidden, 'more line')} …"
         half = OUTPUT_LINES // 2
         every = [*every[:half], left_out, *every[-half:]]
     lines = []

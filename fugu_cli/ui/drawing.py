@@ -345,9 +345,10 @@ COMMANDS = {
     "`fugu login`": "/login",
     "`fugu doctor`": "/doctor",
     "`fugu pool` shows": "/pool shows",
-    "begin a new session": "/compact or /new",
+    "begin a new session": "use /compact or /new",
     "`fugu undo`": "/undo",
-    "`--agent` chooses another one": "/model chooses another one",
+    "another one with `--agent`": "another one with /model",
+    "`--opt-out ": "`/exclude ",
     "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }
 """Shell commands and their slash commands inside the interface."""

@@ -40,10 +40,8 @@ def summarize_request(
     why = finished.message
     failures = [failure for failure in events if isinstance(failure, Failed)]
     if finished.reason == "failed" and failures:
-        newest = failures[-1]
-        why = FAILURE_HINTS.get(newest.kind, "`fugu pool check` tries each agent")
-        if newest.kind == "invalid" and newest.hint:
-            why = newest.hint
+        # the line of the failure ends with its hint
+        why = "" if failures[-1].hint else "`fugu pool check` tries each agent"
     if finished.unreachable:
         line = EndLine((f"no connection to {', '.join(finished.unreachable)}",), "bad")
         why = UNREACHABLE_HINT
@@ -102,13 +100,3 @@ def _cost_alone(
     mean = money(sum(count.solo_cost for count in counts) / requests)
     basis = f"mean of {plural(round(requests), 'request')}"
     return f"{flatten(dearest.name)} alone ~{mean} ({basis})"
-
-
-FAILURE_HINTS = {
-    "refused": "`fugu login` keeps another key",
-    "unavailable": "`fugu login` keeps another key",
-    "absent": "`fugu pool` shows the models; change `model` in .fugurc",
-    "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
-    "credit": "the provider's account has no credit left",
-}
-"""The next step for the user, by the kind of the last failure."""

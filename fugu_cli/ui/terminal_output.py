@@ -127,8 +127,10 @@ class TerminalOutput:
         if not self._waiting or self._is_held or not self.err.terminal:
             return
         time_now = time.monotonic()
-        clock = f" ({duration(time_now - self._since)})" if time_now - self._since >= 1 else ""
-        clock = retrying_in(self._until - time_now) if self._until else clock
+        taken = time_now - max(self._since, self._until)
+        clock = f" ({duration(taken)})" if taken >= 1 else ""
+        if self._until and taken < 1:
+            clock = retrying_in(-taken)
         line = first_line(self._waiting, self.width) + clock
         # Letters may be two columns wide; a line that wraps could not be taken away again.
         plain = shorten(line.encode("ascii", "replace").decode("ascii"), self.width - 1)

@@ -18,6 +18,8 @@ from fugu_cli.formatting import compact_number, known_cost, retrying_in, sanitiz
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, styled_line
 from fugu_cli.ui.tui.screen_protocol import StatusLine
 
+RETRYING_NOW_SECONDS = 1.0
+"""Seconds for which a retry that has begun is said to begin now."""
 LEAST_ACTIVITY_CELLS = 16
 """Cells of what is going on that are left of it where there is little room."""
 
@@ -72,10 +74,13 @@ def _activity(
 
 
 def _spent(status: StatusLine, clock: float) -> str:
-    """Return the time that the activity has taken, or the time until the next retry."""
-    if status.until:
+    """Return the time that the activity has taken, or the time until the next retry. Once that has
+    begun, it is what takes time.
+    """
+    if status.until and clock - status.until < RETRYING_NOW_SECONDS:
         return retrying_in(status.until - clock)
-    return f" {short_duration(max(clock - status.since, 0.0))}" if status.since else ""
+    begun = status.until or status.since
+    return f" {short_duration(max(clock - begun, 0.0))}" if begun else ""
 
 
 def _idle_hints(status: StatusLine, palette: Palette) -> Iterator[list[StyledPart]]:
@@ -289,7 +294,7 @@ class ActivityLine(Widget):
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
         status, clock, width = self._shown, time.time(), self.size.width
-        waits = status.until or status.doing.startswith(WAITS_FOR_USER)
+        waits = status.until > clock or status.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
         spent = _spent(status, clock)
         written = f" · ↓ {compact_number(status.written)} tokens" if status.written else ""

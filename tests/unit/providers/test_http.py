@@ -155,7 +155,7 @@ def test_a_key_that_was_not_given_is_asked_for() -> None:
     error = failure(server, access)
     assert (str(error), error.hint) == (
         "strong: API key missing for api.example.org (401)",
-        "Set EXAMPLE_KEY.",
+        "Set EXAMPLE_KEY, or keep a key with `fugu login`.",
     )
     assert "authorization" not in server.headers[0]
 

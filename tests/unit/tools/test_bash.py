@@ -104,11 +104,20 @@ def test_output_is_streamed_while_it_comes(plain: Build) -> None:
 
 
 def test_long_output_is_cut_in_the_middle(plain: Build) -> None:
-    text = use(plain({}), "bash", command="seq 1 100000").text
+    result = use(plain({}), "bash", command="seq 1 100000")
+    text = result.text
     assert text.startswith("1\n2\n3\n")
     assert text.endswith("\n99999\n100000\n[exit code 0]")
     assert "lines left out" in text
     assert len(text) < 30_100
+    kept = len(text.splitlines()) - 2  # the note and the exit code
+    assert result.omitted_lines == 100_000 - kept
+
+
+def test_lines_that_were_dropped_while_a_command_ran_are_counted_as_well(plain: Build) -> None:
+    result = use(plain({}), "bash", command="seq 1 600000")
+    kept = len(result.text.splitlines()) - 2
+    assert result.omitted_lines == 600_000 - kept
 
 
 def test_endless_output_is_bounded_and_ends_with_its_time(plain: Build) -> None:

@@ -495,12 +495,14 @@ def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_comman
         assert isinstance(block, EndBlock)
         return text(block_drawing.end_lines(block, 80, DARK))
 
-    broken = Failed(turn=1, what="m", kind="refused", message="the key was refused")
+    hint = "`fugu login` keeps another key."
+    message = f"the key was refused. {hint}"
+    broken = Failed(turn=1, what="m", kind="refused", message=message, hint=hint)
     failed = Finished(
         reason="failed", message="all models are unavailable (m: the key was refused)."
     )
-    assert end(broken, failed)[1:] == ["  /login keeps another key", ""]
-    lost = broken.model_copy(update={"kind": "network"})
+    assert end(broken, failed)[1:] == [""], "the line of the failure has the hint"
+    lost = Failed(turn=1, what="m", kind="network", message="the connection was lost")
     assert end(lost, failed)[1:] == ["  /pool shows who is unavailable, and until when", ""]
     assert end(failed)[1:] == [f"  {failed.message}", ""]
     stopped = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
@@ -725,6 +727,30 @@ def run_of(
         Permitted(turn=turn, call=call, allowed=True, by=by),
         ToolRan(turn=turn, call=call, output=output, ok=True),
     ]
+
+
+def test_a_folded_command_counts_the_lines_that_it_printed() -> None:
+    kept = [
+        *map(str, range(1, 301)),
+        "[... 1,400 lines left out ...]",
+        *map(str, range(1701, 2001)),
+    ]
+    call = Call.make("1", "bash", command="seq 2000")
+    ran = ToolRan(
+        turn=1,
+        call=call,
+        output="\n".join([*kept, "[exit code 0]"]),
+        ok=True,
+        omitted_lines=1400,
+    )
+    permitted = Permitted(turn=1, call=call, allowed=True, by="policy")
+    block = ToolBlock(call, permitted, result=ran)
+    folded = text(block_drawing.tool_lines(block, 60, DARK, unfolded=False, terminal=60))
+    assert [line.strip() for line in folded[1:]] == [
+        "1998", "1999", "2000", "+1,997 lines (ctrl+o)"
+    ]  # fmt: skip
+    unfolded = text(block_drawing.tool_lines(block, 60, DARK, unfolded=True, terminal=60))
+    assert "    … 1,601 more lines …" in unfolded
 
 
 def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_for() -> None:

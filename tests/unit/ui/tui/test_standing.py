@@ -79,6 +79,8 @@ def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
         (WAITS, 46, "ask ◐ waiting for claude, retrying in 31 s"),
         (replace(WAITS, until=5.0), 96, ("~/shop · fugu · ask ◐ waiting for claude, retrying now "
             "esc to interrupt")),
+        (replace(WAITS, until=1.0), 96, ("~/shop · fugu · ask ◐ waiting for claude 4.0s "
+            "esc to interrupt")),
     ],
 )  # fmt: skip
 def test_it_says_who_is_unavailable_and_counts_down(
