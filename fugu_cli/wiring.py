@@ -461,9 +461,10 @@ def _instructions(loaded: LoadedConfig) -> str:
 
 def build_memory(loaded: LoadedConfig, mask: Callable[[str], str]) -> Memory:
     """Build the memory for work in `loaded.root`."""
-    from fugu_cli.extensions.memory import Memory
+    from fugu_cli.extensions.memory import FILE, UNTRUSTED, Memory, left_out_note
 
     root, data = loaded.root, loaded.trust_data
+    told = [left_out_note(FILE, UNTRUSTED)] if root / FILE in loaded.ignored else []
 
     def counts(path: Path) -> bool:
         if loaded.vouched(path):
@@ -477,6 +478,7 @@ def build_memory(loaded: LoadedConfig, mask: Callable[[str], str]) -> Memory:
         is_trusted=partial(trust.is_trusted, data, root),
         trust_file=partial(trust.trust_file, data, root),
         mask=mask,
+        told=frozenset(told),
     )
 
 

@@ -107,8 +107,6 @@ class Session:
     """The skills, custom commands and subagents that count."""
     memory: Memory | None = None
     """The user's notes for later sessions; None if none are read and kept."""
-    memory_notes: tuple[str, ...] = ()
-    """Sentences about the memory that the user has been told."""
     repository_map: RepositoryMap | None = None
     """Draws maps of the repository; None before the first one."""
     effort: Effort = ""
@@ -522,14 +520,12 @@ async def _draw_maps(session: Session, request: str) -> dict[str, str]:
 
 
 async def _read_memory(session: Session) -> tuple[MemoryText, ...]:
-    """Return the memory for a request, and tell the user once what is left out of it."""
+    """Return the memory for a request, and tell the user what is left out of it."""
     if session.memory is None:
         return ()
     texts, notes = await asyncio.to_thread(session.memory.read)
     for note in notes:
-        if note not in session.memory_notes:
-            session.log.tell(Waiting(why=note, notice=True))
-    session.memory_notes = notes
+        session.log.tell(Waiting(why=note, notice=True))
     return texts
 
 

@@ -34,8 +34,9 @@ from fugu_cli.extensions import hook_settings as hooks
 from fugu_cli.extensions import instruction_files, mcp_settings
 from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.extensions.memory import FILE as MEMORY_FILE
 from fugu_cli.extensions.skill_library import SkillLibrary, load_library
-from fugu_cli.safety.paths import is_folder, path_exists
+from fugu_cli.safety.paths import is_file, is_folder, path_exists
 from fugu_cli.safety.programs import add_repository
 from fugu_cli.session.events import Price
 
@@ -307,7 +308,11 @@ def load_config(
     instructions += instruction_files.files_in(
         path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
     )
-    if untrusted := instruction_files.untrusted_instructions(folder, root, counts):
+    untrusted = instruction_files.untrusted_instructions(folder, root, counts)
+    memory_file = root / MEMORY_FILE
+    if root != home.resolve() and is_file(memory_file) and not counts(memory_file):
+        untrusted = (*untrusted, memory_file)
+    if untrusted:
         names = ", ".join(map(str, untrusted))
         notes.append(f"{names}: ignored until you run `fugu trust` here")
     trust_notes = tuple(notes)

@@ -115,7 +115,9 @@ async def _advise(
         text = f"Nobody can advise now ({why}). {GO_ON}"
         return ToolResult(text=text, ok=False)
     advisor = team.members[available[0]]
-    prompt = _prompt(context, number, call, arguments.question, asker, advisor)
+    # the arguments hold secrets in full again
+    question = arguments.question if log.mask is None else log.mask.text(arguments.question)
+    prompt = _prompt(context, number, call, question, asker, advisor)
     limits = spending.budgets_of(environment.limits.budget)
     reserved = context.reservations.total
     prompt = spending.within_budget(log.state, advisor, prompt, limits, reserved)

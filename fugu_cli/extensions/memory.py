@@ -7,13 +7,15 @@ user has said yes to is added.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.formatting import plural, sanitize_for_screen
 from fugu_cli.safety.paths import inside, is_file, path_exists, protected_reason, real_path
 from fugu_cli.session.events import MemoryText
@@ -23,10 +25,11 @@ from fugu_cli.system.atomic_files import write_atomically
 Scope = Literal["repository", "user"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 NAME = "MEMORY.md"
-FOLDER = ".agents"
-"""The folder of the repository that holds its file. Trust covers all that lies there."""
+FILE = f".agents/{NAME}"
+"""The file of a repository. Trust covers all of `.agents`."""
 MOST_TOKENS = 1_500
 """Tokens of each file that agents read: its newest lines. Every new conversation pays for them."""
+UNTRUSTED = "you have not trusted it as it is (/trust, `fugu trust`)"
 LARGEST_FILE = 1_000_000
 """Bytes. A larger file is no memory, and is not read."""
 LOCK_SECONDS = 10.0
@@ -35,7 +38,7 @@ LONGEST_LINE = 500
 """Characters of a line that is added."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Memory:
     """The memory files for work in one folder.
 
@@ -50,6 +53,8 @@ class Memory:
     is_trusted: Callable[[], bool]
     trust_file: Callable[[Path], None]
     mask: Callable[[str], str]
+    told: frozenset[str] = frozenset()
+    """Sentences about what is left out that the user knows."""
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -60,7 +65,7 @@ class Memory:
         """Return the file of a scope. It need not exist."""
         if scope == "repository":
             assert self.root is not None
-            return self.root / FOLDER / NAME
+            return self.root / FILE
         from platformdirs import user_config_path
 
         return user_config_path("fugu") / NAME
@@ -68,13 +73,15 @@ class Memory:
     def shown_path(self, scope: Scope) -> str:
         """Return the file's name for people and agents."""
         if scope == "repository":
-            return f"{FOLDER}/{NAME}"
+            return FILE
         path = self.path(scope)
         home = Path.home()
         return f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
 
     def read(self) -> tuple[tuple[MemoryText, ...], tuple[str, ...]]:
-        """Return the memory files as agents read them, and sentences about what is left out."""
+        """Return the memory files as agents read them, and new sentences about what is left out:
+        none is returned again before it has ceased to be true.
+        """
         texts: list[MemoryText] = []
         notes: list[str] = []
         for scope in reversed(self.scopes):
@@ -91,7 +98,7 @@ class Memory:
                 except UnicodeDecodeError:
                     fault = "it is not UTF-8 text"
             if fault:
-                notes.append(f"{shown} is left out: {fault}")
+                notes.append(left_out_note(shown, fault))
             elif content:
                 text, left_out = _newest_lines(content)
                 texts.append(MemoryText(file=shown, text=text, left_out=left_out))
@@ -100,7 +107,9 @@ class Memory:
                         f"{shown}: agents are not shown its first {plural(left_out, 'line')}, as the "
                         f"newest take {MOST_TOKENS:,} tokens; shorten it (/memory)"
                     )
-        return tuple(texts), tuple(notes)
+        new_notes = tuple(note for note in notes if note not in self.told)
+        self.told = frozenset(notes)
+        return tuple(texts), new_notes
 
     def _fault(self, scope: Scope, path: Path) -> str:
         """Return why an existing file does not count, "" if it does."""
@@ -112,7 +121,7 @@ class Memory:
             if fault := self._link_fault(path):
                 return f"it is {fault}"
             if not self.counts(path):
-                return "you have not trusted it as it is (/trust, `fugu trust`)"
+                return UNTRUSTED
         return ""
 
     def _link_fault(self, path: Path) -> str:
@@ -144,12 +153,19 @@ class Memory:
 
     def add(self, line: str, scope: Scope) -> None:
         """Add a line that `line` returned to the file of a scope. Raises UsageError if the file has
-        it already, and StorageError.
+        it already or is open in an editor, and StorageError.
         """
-        path = self.writable_path(scope)
+        path = self._writable_path(scope)
         item = f"- {line}"
+        busy = StorageError(
+            "another session is writing the memory", hint="nothing was changed; try again"
+        )
         try:
-            with _locked(), self.keeping_trust(scope):
+            with (
+                _locked("memory.lock", LOCK_SECONDS, busy),
+                self._editor_lock(scope),
+                self._keeping_trust(scope),
+            ):
                 before = path.read_text("utf-8") if path_exists(path) else ""
                 if item in before.splitlines():
                     raise UsageError(
@@ -163,7 +179,28 @@ class Memory:
                 f"cannot write {self.shown_path(scope)}: {why}", hint="nothing was changed"
             ) from error
 
-    def writable_path(self, scope: Scope) -> Path:
+    @contextmanager
+    def editing(self, scope: Scope) -> Iterator[Path]:
+        """Yield the file of a scope for the user's editor. No line is added to it in the block, as
+        the editor would overwrite it. A trusted repository stays trusted.
+
+        Raises UsageError if another editor has the file, and StorageError.
+        """
+        path = self._writable_path(scope)
+        with self._editor_lock(scope), self._keeping_trust(scope):
+            yield path
+
+    def _editor_lock(self, scope: Scope) -> AbstractContextManager[None]:
+        """Return the lock that an editor holds. Entering it raises UsageError if one is open."""
+        path = real_path(self.path(scope))
+        name = f"memory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.lock"
+        refusal = UsageError(
+            f"{self.shown_path(scope)} is open in an editor (/memory)",
+            hint="nothing was changed; close the editor and try again",
+        )
+        return _locked(name, 0.0, refusal)
+
+    def _writable_path(self, scope: Scope) -> Path:
         """Return the resolved file to write, and make its folder. Raises UsageError for a link out of
         the repository, and StorageError.
         """
@@ -184,7 +221,7 @@ class Memory:
         return path
 
     @contextmanager
-    def keeping_trust(self, scope: Scope) -> Iterator[None]:
+    def _keeping_trust(self, scope: Scope) -> Iterator[None]:
         """Keep a trusted repository trusted while the user changes its file in the block."""
         was_trusted = scope == "repository" and self.is_trusted()
         yield
@@ -193,24 +230,33 @@ class Memory:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
-    """Lock the memory files of all sessions, in the user's data. Raises StorageError and OSError."""
+def _locked(name: str, seconds: float, refusal: FuguError) -> Iterator[None]:
+    """Hold a lock of all sessions, in the user's data. Raises StorageError, and `refusal` where
+    another session has held it for so many seconds.
+    """
     from filelock import FileLock, Timeout
     from platformdirs import user_data_path
 
     folder = user_data_path("fugu")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "memory.lock", timeout=LOCK_SECONDS, mode=0o600, thread_local=False)
+    lock = FileLock(folder / name, mode=0o600, thread_local=False)
     try:
-        lock.acquire()
-    except Timeout as error:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        raise refusal from None
+    except OSError as error:
         raise StorageError(
-            "another session is writing the memory", hint="nothing was changed; try again"
+            f"cannot write in {folder}: {error.strerror}", hint="nothing was changed"
         ) from error
     try:
         yield
     finally:
         lock.release()
+
+
+def left_out_note(shown_path: str, fault: str) -> str:
+    """Return the sentence about a file that does not count."""
+    return f"{shown_path} is left out: {fault}"
 
 
 def _newest_lines(content: str) -> tuple[str, int]:

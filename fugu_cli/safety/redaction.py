@@ -33,6 +33,7 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.system.bounded_json import parse_json
 
 MAX_HELD = 20_000
@@ -438,9 +439,8 @@ class Redactor:
 
     def _without(self, scanner: SecretScanner, value: T) -> T:
         def arguments(call: Call) -> str:
-            masked = _masked_arguments(
-                call.arguments, partial(scanner.masked, mark=self._mark, forms=False)
-            )
+            mask = partial(scanner.masked, mark=self._mark, forms=facts_of(call.tool).takes_prose)
+            masked = _masked_arguments(call.arguments, mask)
             if masked != call.arguments:
                 self._made[call.id, masked] = self._made["", masked] = call.arguments
             return masked
@@ -479,9 +479,7 @@ def _masked_value(
 
 
 def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
-    """Mask known values in a call's arguments. A key that an agent made up for a test is left
-    alone.
-    """
+    """Apply `masked` to the texts of a call's arguments, which are JSON where that is possible."""
     result = _in_strings(arguments, masked)
     if not _is_json(result):
         result = masked(result)

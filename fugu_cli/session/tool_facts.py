@@ -44,6 +44,10 @@ class ToolFacts:
     """It keeps to what the session itself began and did."""
     leaves_machine: bool = False
     """It sends words of the agent to other machines."""
+    takes_prose: bool = False
+    """Its arguments are prose for people or agents. Secrets are masked in it by their form, too; in
+    code and commands only known values are, as an agent may make up a key for a test.
+    """
 
     internal: bool = False
     """fugu alone calls it; no agent sees it."""
@@ -237,6 +241,7 @@ TODO = ToolFacts(
     effect="reads",
     implementation="fugu_cli.tools.todo:TODO_LIST",
     about_session=True,
+    takes_prose=True,
     in_subtasks=False,
     roles="worker",
     argument_aliases={"todos": "items"},
@@ -248,6 +253,7 @@ ADVISE = ToolFacts(
     name="advise",
     effect="reads",
     about_session=True,
+    takes_prose=True,
     aliases=("advisor", "ask_oracle", "oracle"),
     editor_kind="think",
 )
@@ -288,6 +294,7 @@ ASK_USER = ToolFacts(
     effect="reads",
     implementation="fugu_cli.tools.ask_user:ASK_USER",
     about_session=True,
+    takes_prose=True,
     in_subtasks=False,
     claude_code=("AskUserQuestion",),
     editor_kind="think",
@@ -296,6 +303,7 @@ REMEMBER = ToolFacts(
     name="remember",
     effect="reads",
     about_session=True,
+    takes_prose=True,
     in_subtasks=False,
     roles="worker",
     editor_kind="think",

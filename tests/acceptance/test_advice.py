@@ -115,3 +115,15 @@ def test_killed_while_it_asks_an_agent_does_not_ask_again_and_the_advice_is_paid
     assert len(server.asked("strong")) == 1 and advice(place) == []
     cut = [event for event in place.events() if isinstance(event, Interrupted) and event.agent]
     assert [event.agent for event in cut] == ["strong"] and cut[0].usage.input > 100
+
+
+def test_the_advisor_is_not_shown_a_secret_of_the_question(place: Place, server: Loopback) -> None:
+    place.configure(WEAK, STRONG, more='advisor = "strong"', coordinator="single:weak")
+    place.files({".env": "API_KEY=s3cr3t-of-ours-77\n"})
+    question = Use("advise", {"question": "Why is s3cr3t-of-ours-77 refused?"})
+    server.react("weak", asks([question]))
+    server.play("strong", Says("It is old."))
+    assert place.fugu("run", "why is it refused?").code == 0
+    (asked,) = server.asked("strong")
+    assert "s3cr3t-of-ours-77" not in str(asked.body)
+    assert "Why is [secret " in message_text(asked)

@@ -495,8 +495,7 @@ async def open_memory(controller: SessionController, argument: str) -> None:
         scope = chosen_scope
     from fugu_cli.ui.hyperlinks import FilePlace
 
-    path = await asyncio.to_thread(memory.writable_path, scope)
-    with memory.keeping_trust(scope):
+    with memory.editing(scope) as path:
         await controller.view.dialogs.edit_file(FilePlace(path))
     _, notes = await asyncio.to_thread(memory.read)
     controller.notes.warn(notes)

@@ -376,6 +376,15 @@ def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
     assert Redactor({"OUR_API_KEY": KEY}).masked(fact) is fact
 
 
+def test_a_key_in_words_for_people_or_agents_is_masked_and_the_call_runs_as_it_was_made() -> None:
+    redactor = Redactor({})
+    for tool in ("remember", "ask_user", "todo", "advise"):
+        call = Call.make("1", tool, text=f"The key is {FORMS[0]}.")
+        recorded = redactor.masked(Replied(turn=1, agent="a", text="", calls=(call,))).calls[0]
+        assert FORMS[0] not in recorded.arguments
+        assert redactor.original(recorded) == call
+
+
 VALUES = st.recursive(
     st.one_of(
         st.integers(),

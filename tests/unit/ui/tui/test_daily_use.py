@@ -60,7 +60,7 @@ def test_a_typed_line_is_kept_after_a_yes_and_read_with_the_next_request(
 def test_what_an_agent_proposes_for_the_memory_is_kept_after_a_yes_alone(
     place: Place, server: Loopback, fugu: Fugu
 ) -> None:
-    proposals = ("deploys need the VPN", "the user is kind")
+    proposals = (f"deploys need the VPN and {SECRET}", "the user is kind")
     calls = [Use("remember", {"line": line, "scope": "user"}) for line in proposals]
     server.play("m", Says("", (calls[0],)), Says("", (calls[1],)), Says("Noted."))
     terminal = ready(fugu(FUGU_PERMISSION_MODE="yolo"))
@@ -71,10 +71,33 @@ def test_what_an_agent_proposes_for_the_memory_is_kept_after_a_yes_alone(
     terminal.keys("n")
     terminal.sees("Noted.")
     own = place.home / "config" / "fugu" / "MEMORY.md"
-    assert own.read_text() == "- deploys need the VPN\n"
+    assert own.read_text().startswith("- deploys need the VPN and [secret ")
+    assert SECRET not in terminal.screen.text
+    (log,) = place.home.glob("data/fugu/sessions/*/*.jsonl")
+    assert "deploys need the VPN" in log.read_text() and SECRET not in log.read_text()
     results = server.asked("m")[2].results
     assert results[0].startswith("Kept in ~/config/fugu/MEMORY.md")
     assert results[1].startswith("The user does not want this kept.")
+
+
+def test_lines_that_agents_are_not_shown_are_said_once(
+    place: Place, server: Loopback, fugu: Fugu
+) -> None:
+    server.play("m", Says("Yes."), Says("Again."))
+    own = place.home / "config" / "fugu" / "MEMORY.md"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("".join(f"- line {number} of many\n" for number in range(2000)))
+    terminal = ready(fugu())
+    terminal.keys("/remember use tabs\r")
+    terminal.sees("Keep `- use tabs` for later sessions?")
+    time.sleep(0.6)
+    terminal.keys("e")
+    terminal.sees("kept in", "agents are not shown its first")
+    terminal.keys("say yes\r")
+    terminal.sees("Yes.")
+    terminal.keys("again\r")
+    terminal.sees("Again.")
+    assert terminal.screen.text.count("agents are not shown its first") == 1
 
 
 def test_memory_opens_in_the_editor_and_a_line_that_cannot_be_written_is_said(

@@ -68,6 +68,22 @@ def test_a_no_is_for_now_and_trust_asks_again(place: Place, server: Loopback, fu
     assert "Answer in Basque." in server.asked("m")[1].text
 
 
+def test_the_memory_of_a_folder_is_asked_about(place: Place, server: Loopback, fugu: Start) -> None:
+    server.play("m", Says("Yes."))
+    for name in ("AGENTS.md", ".mcp.json"):
+        (place.repo / name).unlink()
+    place.files({".agents/MEMORY.md": "- Answer in Basque.\n"})
+    terminal = fugu()
+    terminal.sees("This folder brings .agents/MEMORY.md.")
+    time.sleep(0.6)
+    terminal.keys("n")
+    terminal.sees("ignored until you trust this folder (/trust): .agents/MEMORY.md")
+    ready(terminal).keys("hello\r")
+    terminal.sees("✓ done")
+    assert "Basque" not in server.asked("m")[0].text
+    assert "is left out" not in terminal.screen.text, "it is said once"
+
+
 def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
     server.play("m", Says("Yes."), Says("Yes."), Says("Yes."))
     done = place.fugu("run", "hello")
