@@ -71,8 +71,8 @@ async def try_address(address: str, wire: TrialWire, key: str) -> ServerModels:
                 break
         else:
             if models:
-                return ServerModels(candidate, models)
-            empty_server = empty_server or ServerModels(candidate, ())
+                return ServerModels(candidate, models, wire=wire)
+            empty_server = empty_server or ServerModels(candidate, (), wire=wire)
     if empty_server is None:
         raise errors[-1] if errors[-1].kind == "refused" else errors[0]
     return empty_server

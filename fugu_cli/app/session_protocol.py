@@ -184,6 +184,7 @@ class ServerModels:
     models: tuple[str, ...]
     name: str = ""
     """The program that usually listens there, such as "Ollama"; "" for an address of the user."""
+    wire: TrialWire = "chat"
 
 
 class ModelSetup(Protocol):
@@ -210,7 +211,7 @@ class ModelSetup(Protocol):
     async def find_servers(self) -> Sequence[ServerModels]:
         """Return the servers of models on this machine that answer."""
 
-    async def try_address(self, address: str, key: str) -> ServerModels:
+    async def try_address(self, address: str, wire: TrialWire, key: str) -> ServerModels:
         """Ask a server for its models. Raises UsageError for a text that is no address, AgentError
         of the kind "refused" for a missing or refused key, and other AgentErrors.
         """

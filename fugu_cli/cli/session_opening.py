@@ -18,7 +18,7 @@ from fugu_cli.session import store
 
 if TYPE_CHECKING:
     from fugu_cli.app.open_session import Session
-    from fugu_cli.app.session_protocol import KeyTrial, ServerModels, SetupOffer
+    from fugu_cli.app.session_protocol import KeyTrial, ServerModels, SetupOffer, TrialWire
     from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
@@ -204,14 +204,14 @@ class UserSetup:
         servers = await find_local_servers(self.environ)
         return [ServerModels(server.base_url, server.models, server.name) for server in servers]
 
-    async def try_address(self, address: str, key: str) -> ServerModels:
+    async def try_address(self, address: str, wire: TrialWire, key: str) -> ServerModels:
         """Ask a server for its models. Raises UsageError, AgentError."""
         from fugu_cli.app.key_trial import try_address
         from fugu_cli.cli import login
 
         if key:
             login.check_form(key, "your server")
-        return await try_address(address, "chat", key)
+        return await try_address(address, wire, key)
 
     def add_agent(self, server: ServerModels, model: str, key: str) -> Sequence[str]:
         """Add a model of a server to the user's pool, and keep its key, which is used from now on.
@@ -219,7 +219,7 @@ class UserSetup:
         """
         from fugu_cli.cli.login_server import add_server_agent
 
-        return add_server_agent(server.base_url, model, "chat", key, self.environ)
+        return add_server_agent(server.base_url, model, server.wire, key, self.environ)
 
     def import_settings(self, source: str, *, dry_run: bool) -> Sequence[str]:
         """Import the settings of another agent, or only look. Raises ConfigError, UsageError."""

@@ -301,10 +301,11 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
         imported.left_out.append(
             f"plugins {', '.join(plugins)}: look at each and add it with `fugu plugin add`"
         )
-    read_keys = {"permissions", "model", "hooks", "env", "enabledPlugins", "$schema"}
+    read_keys = {"permissions", "model", "hooks", "env", "enabledPlugins", "mcpServers", "$schema"}
     _leave_out_others(settings, read_keys, imported)
     user_settings = tables.get(".claude.json", {})
-    _add_servers(imported, user_settings.get("mcpServers"), _claude_server)
+    for table in (settings, user_settings):
+        _add_servers(imported, table.get("mcpServers"), _claude_server)
     projects = _table(user_settings.get("projects")).values()
     if any(_table(project).get("mcpServers") for project in projects):
         imported.left_out.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Array
 
 from fugu_cli.config.agent_pool import detected_keys, detected_pool, entry_name
 from fugu_cli.config.loader import NAME, parse_layer
@@ -22,6 +23,7 @@ class UserFile:
 
     def __init__(self, home: Path) -> None:
         self.path = home / NAME
+        self._added_agents: list[dict[str, object]] = []
         try:
             self._old_text = self.path.read_text("utf-8-sig") if self.path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
@@ -38,16 +40,12 @@ class UserFile:
 
     @property
     def agents(self) -> list[dict[str, object]]:
-        """The entries of the pool."""
-        return [dict(agent) for agent in self.document.get("agents", ())]
+        """The entries of the pool, with those that were added."""
+        return [*map(dict, self.document.get("agents", ())), *self._added_agents]
 
     def add_agent(self, entry: Mapping[str, object]) -> None:
-        """Add an entry to the pool."""
-        if "agents" not in self.document:
-            self.document.add("agents", tomlkit.aot())
-        table = tomlkit.table()
-        table.update(entry)
-        self.document["agents"].append(table)
+        """Add an entry to the pool. It becomes a table at the end of the file."""
+        self._added_agents.append(dict(entry))
 
     def find_agent(self, base_url: str, model: str) -> dict[str, object] | None:
         """Return the entry for a model at an address."""
@@ -78,7 +76,7 @@ class UserFile:
         """Add the agents that keys bring while the file names none, since entries replace them.
         Return their names.
         """
-        if "agents" in self.document or not detected_keys(environ):
+        if self.agents or not detected_keys(environ):
             return []
         found = detected_pool(environ)
         for entry in found:
@@ -90,7 +88,7 @@ class UserFile:
         """Write the file, whole or not at all. Return the copy of the earlier file, if it changed.
         Raises ConfigError for settings that would be invalid, and OSError.
         """
-        new_text = tomlkit.dumps(self.document)
+        new_text = self._new_text()
         parse_layer(new_text, self.path)
         if new_text == self._old_text:
             return None
@@ -98,6 +96,19 @@ class UserFile:
         copy = keep_copy(self.path, self.path.read_bytes()) if self._old_text else None
         write_atomically(self.path.resolve(), new_text.encode(), None if exists else 0o600)
         return copy
+
+    def _new_text(self) -> str:
+        """Return the file's text with the added agents."""
+        agents = self.document.get("agents")
+        if isinstance(agents, Array):  # agents = [{ name = ... }]: there cannot be tables as well
+            for agent in self._added_agents:
+                agents.append(agent)
+            return tomlkit.dumps(self.document)
+        text = tomlkit.dumps(self.document)
+        for agent in self._added_agents:
+            table = tomlkit.dumps({"agents": [agent]})
+            text = f"{text.rstrip()}\n\n{table}" if text.strip() else table
+        return text
 
 
 def keep_copy(path: Path, content: bytes) -> Path:

@@ -6,6 +6,7 @@ Knows no screen and no session: the dialogs ask, and the setup tries and keeps w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -14,11 +15,17 @@ from fugu_cli.errors import AgentError, UsageError
 from fugu_cli.ui.tui.screen_protocol import Choice, KeyAnswer
 
 if TYPE_CHECKING:
-    from fugu_cli.app.session_protocol import ModelSetup
+    from fugu_cli.app.session_protocol import ModelSetup, TrialWire
     from fugu_cli.ui.tui.screen_protocol import DialogsProtocol
 
 DOWNLOAD = "download"
 ADDRESS = "address"
+WIRES: Mapping[str, tuple[TrialWire, str]] = {
+    "Chat Completions": ("chat", "most servers: vLLM, llama.cpp, LM Studio, gateways"),
+    "Responses": ("responses", "OpenAI's newer API"),
+    "Messages": ("anthropic", "Anthropic's API"),
+}
+"""The APIs that a server may speak, with the name of the wire and a description."""
 LOCAL = "local "
 """Before the number of a server on this machine."""
 
@@ -114,13 +121,20 @@ async def _keep_key(
 
 
 async def _add_address(setup: ModelSetup, dialogs: DialogsProtocol) -> LoginResult | None:
-    """Ask for an address, and for a key where the server wants one, until it lists its models."""
+    """Ask for an address and its API, and for a key where the server wants one, until it lists its
+    models.
+    """
     heading = "Address of the server, as in http://127.0.0.1:8000/v1"
     while address := (await dialogs.enter_text(heading)).strip():
+        choices = [Choice(name, name, description) for name, (_, description) in WIRES.items()]
+        picked = await dialogs.pick("Choose the API that it speaks", choices)
+        if picked is None:
+            return None
+        wire, _ = WIRES[picked[1]]
         key = ""
         while True:
             try:
-                server = await setup.try_address(address, key)
+                server = await setup.try_address(address, wire, key)
                 return await add_model(setup, dialogs, server, key)
             except UsageError as error:
                 heading = f"{error} ({error.hint}). Address of the server"

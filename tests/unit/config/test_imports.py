@@ -205,6 +205,40 @@ def test_agents_at_servers_of_ones_own_get_an_entry() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "old",
+    [
+        "max_turns = 3\n\n[tui]\nvi = true",
+        '[[agents]]\nname = "x"\nprovider = "openai"\nmodel = "y"',
+        '[[agents]]\nname = "x"\nprovider = "openai"\nmodel = "y"\n\n[tui]\nvi = true',
+    ],
+)
+def test_an_empty_line_stands_above_each_agent_that_is_added(old: str) -> None:
+    home_files({**AIDER, ".aider.conf.yml": "model: openrouter/z/model-1", ".fugurc": f"{old}\n"})
+    init("aider", dry_run=False)
+    text = (Path.home() / ".fugurc").read_text()
+    assert text.startswith(f'{old}\n\n[[agents]]\nname = "model-1"\n')
+
+
+def test_agents_of_an_array_in_one_line_get_company() -> None:
+    agent = 'agents = [{ name = "x", provider = "openai", model = "y" }]\n'
+    home_files({**OPENCODE, ".fugurc": agent})
+    init("opencode", dry_run=False)
+    names = [entry.name for entry in load_config(Path.cwd(), {}).config.agents]
+    assert names == ["x", "claude-elder-1", "tiny"]
+
+
+def test_servers_of_claude_codes_settings_are_taken_over_and_not_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = {"mcpServers": {"own": {"command": "own-server"}}}
+    home_files({**CLAUDE, ".claude/settings.json": json.dumps(own)})
+    init("claude-code", dry_run=False)
+    assert sorted(servers()) == ["git", "own"]
+    output = capsys.readouterr().out
+    assert "taken over: MCP server own" in output and "mcpServers" not in output
+
+
 def test_a_file_that_cannot_be_written_is_named() -> None:
     home_files(CODEX)
     (Path.home() / ".fugurc").symlink_to(Path.home() / "file" / "fugurc")

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import wiring
 from fugu_cli.app.open_session import Session
-from fugu_cli.app.session_protocol import InterfaceOptions, KeyTrial, ServerModels, SetupOffer
+from fugu_cli.app.session_protocol import (
+    InterfaceOptions,
+    KeyTrial,
+    ServerModels,
+    SetupOffer,
+    TrialWire,
+)
 from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
@@ -128,7 +134,7 @@ class DemoSetup:
     async def find_servers(self) -> Sequence[ServerModels]:
         return ()
 
-    async def try_address(self, address: str, key: str) -> ServerModels:
+    async def try_address(self, address: str, wire: TrialWire, key: str) -> ServerModels:
         raise UsageError("scripted agents have no servers")
 
     def add_agent(self, server: ServerModels, model: str, key: str) -> Sequence[str]:

@@ -127,6 +127,8 @@ def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
     terminal.sees("Address of the server")
     assert re.search(r"starting \d", terminal.screen.text) is None
     terminal.keys(f"{server.url.removesuffix('/v1')}\r")
+    terminal.sees("Choose the API that it speaks", "Chat Completions", "Responses", "Messages")
+    terminal.keys("responses\r")
     terminal.sees("(401): Incorrect API key provided", "API key for it (it is not shown)")
     terminal.keys(f"{KEY}\r")
     terminal.sees(f"Choose a model of {server.url}", "checker")
@@ -139,6 +141,7 @@ def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
     terminal.sees("agents: worker", "agent worker was added", "imported from Claude Code")
     text = (place.home / ".fugurc").read_text()
     assert "bash(npm test)" in text and KEY not in text
+    assert 'api = "responses"' in text
     again = fugu()
     again.sees("agents: worker", "ignored until you trust")
     place.files({"AGENTS.md": "Answer in Breton.\n"})
