@@ -98,35 +98,42 @@ class RuleMatch:
 
 
 def forbidding_rule(rules: Sequence[str], text: str, root: Path) -> RuleMatch | None:
-    """Return the first rule that covers a line, a command in it or a file that it names."""
+    """Return the first rule that covers a line, a command in it or a file that it names.
+
+    Where it is unclear which commands will run, the first rule for commands counts as covering it.
+    """
     if not rules:
         return None
     line = parse_line(text)
     unclear = f"policy cannot read it: {line.fault}" if line.fault else ""
     try:
         commands = all_commands(line, any_word=True)
-        unclear = unclear or next(filter(None, map(_why_unclear, all_commands(line))), "")
+        for command in all_commands(line):
+            unclear = unclear or _why_unclear(command)
     except TooManyCommands as fault:
-        commands, unclear = list(line.commands), unclear or str(fault)
-    spelled = [(command, _spelled_words(command)) for command in commands if command.words]
-    forms = [text]
-    for command, words in spelled:
+        commands = list(line.commands)
+        unclear = unclear or str(fault)
+    commands_with_words = [(command, _spelled_words(command)) for command in commands]
+    commands_with_words = [(command, words) for command, words in commands_with_words if words]
+    spellings = [text]
+    for command, words in commands_with_words:
+        name = words[0].text
         arguments = "".join(f" {word.text}" for word in words[1:])
-        forms += [command.text, words[0].text + arguments, words[0].text.lower() + arguments]
+        spellings += [command.text, name + arguments, name.lower() + arguments]
     for rule in rules:
-        name, pattern = split_pattern(rule)
-        if any(match_command(rule, TOOL, form) for form in forms):
+        if any(match_command(rule, TOOL, spelling) for spelling in spellings):
             return RuleMatch(rule)
-        if name in {"read", "edit", "write"}:
+        tool, pattern = split_pattern(rule)
+        if tool in {"read", "edit", "write"}:
             for path, is_written in _named_files(commands, root):
                 if forbids_path(rule, path, root, is_written):
                     return RuleMatch(rule)
             if line.unreadable:
                 return RuleMatch(rule, line.fault)
-        elif covers_tool(name, TOOL):
+        elif covers_tool(tool, TOOL):
             if unclear:
                 return RuleMatch(rule, unclear)
-            for command, words in spelled:
+            for command, words in commands_with_words:
                 if _could_match(pattern, words):
                     return RuleMatch(rule, _only_when_run(command))
     return None
@@ -139,26 +146,36 @@ def _only_when_run(command: Command) -> str:
 def _why_unclear(command: Command) -> str:
     """Return why the shell or a program could make up another command, "" where none could."""
     for variable, word in command.assignments:
-        if _SHELL_VARIABLE.fullmatch(variable) or git_commands.variable_redirects_git(
-            variable, word.text
-        ):
+        changes_git = git_commands.variable_redirects_git(variable, word.text)
+        if changes_git or _SHELL_VARIABLE.fullmatch(variable):
             return f"the variable {variable} changes what a command means"
     if not command.words:
         return ""
-    name, is_plain = command.name, all(word.plain for word in command.words)
-    is_made = name in SHELLS | WRAPPERS and not is_plain
-    if is_made or not command.words[0].plain or name in _RUN_WHAT_THEY_READ:
+    name = command.name
+    if not command.words[0].plain or name in _RUN_WHAT_THEY_READ:
+        return _only_when_run(command)
+    if name in SHELLS | WRAPPERS and not all(word.plain for word in command.words):
+        return _only_when_run(command)
+    if name in SHELLS and not _runs_readable_script(command):
         return _only_when_run(command)
     if name == "find" and any(inner.name not in READERS for inner in commands_within(command)):
         return _only_when_run(command)
-    if name in SHELLS:
-        scripts = [argument for argument in command.arguments if not argument.startswith("-")]
-        is_fed = command.operator == "|" or any("<" in r.operator for r in command.redirects)
-        is_read = scripts and not any(parse_line(script).fault for script in scripts)
-        if is_fed or not is_read or name not in {"sh", "bash", "dash", "ash"}:
-            return _only_when_run(command)
-    if name.lower() != "git":
-        return ""
+    if name.lower() == "git":
+        return _why_git_is_unclear(command)
+    return ""
+
+
+def _runs_readable_script(command: Command) -> bool:
+    """Return whether a shell runs nothing but texts in its arguments that policy can read."""
+    scripts = [argument for argument in command.arguments if not argument.startswith("-")]
+    if command.operator == "|" or any("<" in r.operator for r in command.redirects):
+        return False
+    if not scripts or command.name not in {"sh", "bash", "dash", "ash"}:
+        return False
+    return not any(parse_line(script).fault for script in scripts)
+
+
+def _why_git_is_unclear(command: Command) -> str:
     options, rest = git_commands.split_options(command.arguments)
     if git_commands.gives_other_settings(options):
         return git_commands.OTHER_SETTINGS
@@ -183,16 +200,18 @@ def _argument_that_runs(command: Command) -> str:
     for pattern in _PROGRAM_RUNS.get(command.name, "").split():
         for argument in command.arguments:
             name = argument.partition("=")[0]
-            is_shortened = len(name) > 3 and name.startswith("--") and pattern.startswith(name)
-            has_value = len(pattern) == 2 and argument.startswith(pattern)
             is_same = fnmatchcase(argument, pattern) or fnmatchcase(name, pattern)
-            if is_same or is_shortened or has_value:
+            is_shortened = len(name) > 3 and name.startswith("--") and pattern.startswith(name)
+            has_value_behind = len(pattern) == 2 and argument.startswith(pattern)
+            if is_same or is_shortened or has_value_behind:
                 return name
     return ""
 
 
 def _spelled_words(command: Command) -> list[Word]:
     """Return the words as rules spell them: a program without its folder, git without options."""
+    if not command.words:
+        return []
     name, rest = command.name, command.words[1:]
     if name.lower() == "git":
         name = "git"
@@ -219,7 +238,8 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
     if line.unreadable:
         return ""
     for rule in rules:
-        if split_pattern(rule)[0] == TOOL and split_pattern(rule)[1] in {"", "*"}:
+        tool, pattern = split_pattern(rule)
+        if tool == TOOL and pattern in {"", "*"}:
             return rule
     if line.fault:
         return ""
@@ -228,31 +248,46 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
         fault = read_fault(ShellLine((command,)), root)
         if fault is None or command.name == "cd":
             continue
-        if any(map(_may_become_option, command.words)):
+        if any(_may_become_option(word) for word in command.words):
             return ""
-        variables = [
-            f"{name}={word.text} "
-            for name, word in command.assignments
-            if not HARMLESS_VARIABLE.fullmatch(name)
-        ]
-        text = "".join(variables) + command.text
-        matching = [rule for rule in rules if match_command(rule, TOOL, text)]
-        if command.name in {*READERS, "git", "find"} - {"sed"}:
-            matching = [rule for rule in matching if fault.option in split_pattern(rule)[1]]
-        argument = _argument_that_runs(command)
-        matching = [rule for rule in matching if argument in split_pattern(rule)[1]]
-        for redirect in command.redirects:
-            path = real_path(root / redirect.target.text)
-            may_write = writes or any(
-                redirect.target.plain and match_path(rule, "edit", path, root, forbids=False)
-                for rule in rules
-            )
-            if redirect.writes and not may_write:
-                return ""
-        if not matching:
+        if not writes and not _may_write_redirects(command, rules, root):
             return ""
-        allowing = matching[0]
+        allowing = _rule_for_command(rules, command, fault.option)
+        if not allowing:
+            return ""
     return allowing
+
+
+def _rule_for_command(rules: Sequence[str], command: Command, option: str) -> str:
+    """Return the first rule that allows a command. For a program that reads it must name `option`,
+    with which the command does more; and it must name any argument that starts another program.
+    """
+    variables = [
+        f"{name}={word.text} "
+        for name, word in command.assignments
+        if not HARMLESS_VARIABLE.fullmatch(name)
+    ]
+    text = "".join(variables) + command.text
+    must_be_named = [_argument_that_runs(command)]
+    if command.name in {*READERS, "git", "find"} - {"sed"}:
+        must_be_named.append(option)
+    for rule in rules:
+        pattern = split_pattern(rule)[1]
+        if match_command(rule, TOOL, text) and all(name in pattern for name in must_be_named):
+            return rule
+    return ""
+
+
+def _may_write_redirects(command: Command, rules: Sequence[str], root: Path) -> bool:
+    """Return whether a rule allows to edit every file that a command redirects to."""
+    for redirect in command.redirects:
+        if not redirect.writes:
+            continue
+        path = real_path(root / redirect.target.text)
+        may_edit = any(match_path(rule, "edit", path, root, forbids=False) for rule in rules)
+        if not (redirect.target.plain and may_edit):
+            return False
+    return True
 
 
 def _may_become_option(word: Word) -> bool:

@@ -374,6 +374,9 @@ nothing in it is run.
 def git_folder_written_by(text: str, root: Path) -> Path | None:
     """Return the `.git` of the repository that git, alone in the line, works on; None where it is
     not alone, or works on several. `root` is resolved; the line runs in it.
+
+    Beside git may stand readers, one `cd`, and, where git writes no file of the working tree,
+    programs that write plain files.
     """
     message = _MESSAGE.fullmatch(text.strip())
     if message is not None:
@@ -381,30 +384,31 @@ def git_folder_written_by(text: str, root: Path) -> Path | None:
     line = parse_line(text.strip())
     if line.fault:
         return None
-    git_commands = [command for command in line.commands if _is_git(command)]
-    others = [command for command in line.commands if not _is_git(command)]
-    reading = [
-        command for command in line.commands if read_fault(ShellLine((command,)), root) is None
-    ]
-    writers = [command for command in others if command not in reading]
-    has_other_git = any(command.name == "git" for command in others)
-    if not git_commands or has_other_git:
+    git_commands: list[tuple[Command, bool]] = []  # each with whether it only reads
+    moves: list[Command] = []
+    has_writers = git_writes_files = False
+    for command in line.commands:
+        is_reader = read_fault(ShellLine((command,)), root) is None
+        if command.name == "cd":
+            moves.append(command)
+        if _is_git(command):
+            git_commands.append((command, is_reader))
+            git_writes_files = git_writes_files or not (is_reader or _is_still(command))
+        elif command.name == "git":
+            return None
+        elif not is_reader:
+            has_writers = True
+            if not _writes(command, root):
+                return None
+    if not git_commands or len(moves) > 1 or (has_writers and git_writes_files):
         return None
-    if not all(_writes(command, root) for command in writers):
-        return None
-    if writers and not all(command in reading or _is_still(command) for command in git_commands):
-        return None
-    moves = [command for command in others if command.name == "cd"]
-    folder: Path | None = root
-    if moves:
-        folder = _target(moves[0].words[1:], root) if len(moves) == 1 else None
+    folder = _target(moves[0].words[1:], root) if moves else root
     if folder is None:
         return None
-    entries = {
-        _entry(command, folder, root, moved=bool(moves), reads=command in reading)
-        for command in git_commands
-    }
-    return entries.pop() if len(entries) == 1 else None
+    git_folders = set()
+    for command, is_reader in git_commands:
+        git_folders.add(_entry(command, folder, root, moved=bool(moves), reads=is_reader))
+    return git_folders.pop() if len(git_folders) == 1 else None
 
 
 def _writes(command: Command, root: Path) -> bool:
