@@ -20,6 +20,7 @@ from fugu_cli.safety.paths import expand_home, real_path
 from fugu_cli.safety.policy import git_commands
 from fugu_cli.safety.policy.dangers import (
     COMMANDS_AT_MOST,
+    LONGEST_PATH,
     SHELLS,
     WRAPPERS,
     WRITERS,
@@ -44,8 +45,6 @@ TOOL = "bash"
 FOLDERS_DEEP = 100
 _RUN_WHAT_THEY_READ = frozenset({"xargs", "parallel", "at", "batch", "crontab"})
 """Programs whose input holds commands or words of commands."""
-PATH_LENGTH_AT_MOST = 4_096
-"""Characters of a part of a word, such as the text behind a `=`, that may be a path."""
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
 )
@@ -323,7 +322,7 @@ def _path_texts(text: str) -> Iterator[str]:
         index = text.find(separator)
         while index >= 0:
             part = text[index + 1 :]
-            if len(part) <= PATH_LENGTH_AT_MOST:
+            if len(part) <= LONGEST_PATH:
                 yield re.sub(r"^[/!^]+(?=\w)", "", part) if separator == ":" else part
             index = text.find(separator, index + 1)
     if text.startswith("-") and len(text) > 2:
@@ -334,7 +333,7 @@ def _path_texts(text: str) -> Iterator[str]:
 
 
 def _paths_meant(text: str, globbed: bool, folder: Path) -> Iterator[Path]:
-    if not text or "://" in text or "\0" in text or len(text) > PATH_LENGTH_AT_MOST:
+    if not text or "://" in text or "\0" in text or len(text) > LONGEST_PATH:
         return
     if text.startswith("~") and not text.startswith("~/"):
         return

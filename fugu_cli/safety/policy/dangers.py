@@ -141,6 +141,8 @@ python python3: -m
 """The words behind which these programs run another command."""
 _PLAIN_OPTIONS = names_of("-- -y --yes -q --quiet -s --silent -i -n -v")
 """Options of wrappers and runners that take no value."""
+LONGEST_PATH = 4_096
+"""Characters of a word, or of a part of one, that may be a path."""
 COMMANDS_AT_MOST = 200
 WORDS_AT_MOST = 5_000
 """Commands inside of others that are looked at, and their words."""
@@ -251,6 +253,7 @@ def commands_within(command: Command) -> list[Command]:
 
 
 def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
+    """Yield the commands that stand in the words of a command."""
     name, words = command.name, command.words[1:]
     if name.startswith("git-"):
         yield Command((Word("git"), Word(name.removeprefix("git-")), *words))
@@ -260,24 +263,33 @@ def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
                 for text in (word.text, word.text.partition("=")[2], word.text[2:]):
                     yield from parse_line(text).commands
     if name in RUNNERS:
-        verbs, any_word = RUNNERS[name].split(), False
-        words = tuple(itertools.dropwhile(lambda word: word.text not in verbs, words))[1:]
+        verbs = RUNNERS[name].split()
+        after_verb = list(itertools.dropwhile(lambda word: word.text not in verbs, words))[1:]
+        yield from _wrapped_commands(after_verb, any_word=False)
+    elif name in SHELLS:
+        for option, word in itertools.pairwise(words):
+            if re.fullmatch(r"-\w*c", option.text):
+                yield from parse_line(word.text).commands
+    elif name == "find":
+        for index, word in enumerate(words):
+            if word.text in {"-exec", "-execdir", "-ok", "-okdir"} and words[index + 1 :]:
+                yield Command(words[index + 1 :])
+    elif name in WRAPPERS or name.startswith("ld-"):
+        yield from _wrapped_commands(words, any_word)
+
+
+def _wrapped_commands(words: Sequence[Word], any_word: bool) -> Iterator[Command]:
+    """Yield the commands that may begin in the words behind a wrapper. Options, durations and
+    assignments are passed over; a word behind an option may be its value, or the command.
+    """
     before = ""
     for index, word in enumerate(words):
-        if name in SHELLS:
-            if re.fullmatch(r"-\w*c", before):
-                yield from parse_line(word.text).commands
-        elif name == "find":
-            if before in {"-exec", "-execdir", "-ok", "-okdir"}:
-                yield Command(words[index:])
-        elif not (name in RUNNERS or name in WRAPPERS or name.startswith("ld-")):
-            return
-        elif " " in word.text:
+        if " " in word.text:
             yield from parse_line(word.text).commands
         elif not re.match(r"-|[\d.]+[smhd]?$|\w+=", word.text):
-            yield Command(words[index:])
-            is_value = before.startswith("-") and before not in _PLAIN_OPTIONS
-            if not is_value and not any_word:
+            yield Command(tuple(words[index:]))
+            may_be_value = before.startswith("-") and before not in _PLAIN_OPTIONS
+            if not (may_be_value or any_word):
                 return
         before = word.text
 
@@ -349,8 +361,8 @@ def named_files(command: Command) -> list[tuple[Word, bool]]:
 def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
     deletes = command.name in DELETERS or "-delete" in command.arguments
     named = named_files(command)
-    folder = command.words[0].text.rpartition("/")[0] if command.words else ""
-    if folder and folder not in os.get_exec_path():
+    program_folder = command.words[0].text.rpartition("/")[0] if command.words else ""
+    if program_folder and program_folder not in os.get_exec_path():
         named.append((command.words[0], False))
     for word, is_written in dict.fromkeys(named):
         if deletes and _deletes_everything(word, surroundings):
@@ -360,12 +372,19 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
             if is_device and is_written and not word.text.startswith("if="):
                 yield Danger(f"`{text}` is a device", lost=True)
             for reason in _path_reasons(text, is_written, surroundings):
-                lost = deletes and reason in {paths.OUTSIDE, paths.OF_GIT, _IN_ADDED_FOLDER}
-                if reason == paths.OUTSIDE:
-                    action = "deletes" if deletes else "writes" if is_written else "reaches"
-                    reason = f"it {action} outside the repository"
-                end = f"; {LOST}" if lost else ""
-                yield Danger(f"{reason}: `{text}`{end}", lost=lost)
+                yield _path_danger(text, reason, is_written, deletes)
+
+
+def _path_danger(text: str, reason: str, is_written: bool, deletes: bool) -> Danger:
+    lost = deletes and reason in {paths.OUTSIDE, paths.OF_GIT, _IN_ADDED_FOLDER}
+    if reason == paths.OUTSIDE and deletes:
+        reason = "it deletes outside the repository"
+    elif reason == paths.OUTSIDE and is_written:
+        reason = "it writes outside the repository"
+    elif reason == paths.OUTSIDE:
+        reason = "it reaches outside the repository"
+    end = f"; {LOST}" if lost else ""
+    return Danger(f"{reason}: `{text}`{end}", lost=lost)
 
 
 def _deletes_everything(word: Word, surroundings: _Surroundings) -> bool:
@@ -393,27 +412,32 @@ def _path_reasons(text: str, is_written: bool, surroundings: _Surroundings) -> I
     text = re.sub(r"^\$(?:HOME|\{HOME\})(?=/|$)", "~", text)
     if not text or "://" in text or text.startswith(("-", "/dev/", "$")) or "\0" in text:
         return
-    if len(text) > 4096:  # no file can have such a name
+    if len(text) > LONGEST_PATH or (" " in text and not os.path.lexists(expand_home(text))):
         return
-    if " " in text and not os.path.lexists(expand_home(text)):
-        return
-    root = surroundings.root
     for folder in surroundings.folders:
         path = real_path(folder / expand_home(text))
-        base = next((added for added in surroundings.added if inside(path, added)), root)
-        is_private = surroundings.private_tmp and text.startswith("/tmp")
-        if is_private and inside(path, Path("/tmp")) and not inside(path, base):
-            continue
-        file = self_running_file(path, root) if is_written else None
-        reason = protected_reason(path, base, writes=is_written)
-        if reason == paths.OUTSIDE and text.startswith("/"):
-            # A word such as `/x/d` is a path only where something lies there.
-            reason = reason if os.path.lexists("/" + text.split("/")[1]) else ""
-        if reason == paths.MAY_HOLD_SECRETS and not (is_written or os.path.lexists(path)):
-            reason = ""
-        if not reason and is_written and base != root:
-            reason = _IN_ADDED_FOLDER
-        if not reason and file is not None and file.run_by is RunBy.OTHERS:
-            reason = file.reason
+        reason = _path_reason(text, path, is_written, surroundings)
         if reason:
             yield reason
+
+
+def _path_reason(text: str, path: Path, is_written: bool, surroundings: _Surroundings) -> str:
+    """Return why a path, written as `text` in the line, needs a yes, "" where it needs none."""
+    root = surroundings.root
+    base = next((added for added in surroundings.added if inside(path, added)), root)
+    is_private = surroundings.private_tmp and text.startswith("/tmp") and inside(path, Path("/tmp"))
+    if is_private and not inside(path, base):
+        return ""
+    reason = protected_reason(path, base, writes=is_written)
+    if reason == paths.OUTSIDE and text.startswith("/"):
+        # A word such as `/x/d` is a path only where something lies there.
+        is_path = os.path.lexists("/" + text.split("/")[1])
+        reason = reason if is_path else ""
+    if reason == paths.MAY_HOLD_SECRETS and not (is_written or os.path.lexists(path)):
+        reason = ""
+    if reason or not is_written:
+        return reason
+    if base != root:
+        return _IN_ADDED_FOLDER
+    file = self_running_file(path, root)
+    return file.reason if file is not None and file.run_by is RunBy.OTHERS else ""
