@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import CallClient, Hooks
     from fugu_cli.extensions.language_servers import LanguageServers, ServerKind
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.mcp_start import ServerRules
+    from fugu_cli.extensions.repository_code import TrustedCode
     from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
     from fugu_cli.safety.sandbox.command_sandbox import Sandbox
     from fugu_cli.tools.web_search import EngineKind, SearchEngine
@@ -62,10 +64,11 @@ def build_extras(
 
 
 def build_servers(
-    loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor
+    loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor, sandbox: Sandbox | None
 ) -> McpServers | None:
-    """Return the user's MCP servers, not started yet; None if there are none. `tell` receives
-    sentences for people, and `mask` is told the access tokens that the servers are given.
+    """Return the MCP servers that count here, not started yet; None if there are none. `tell`
+    receives sentences for people, and `mask` is told the access tokens that the servers are given.
+    `sandbox` is that of the folder's commands.
     """
     declared = loaded.servers
     if loaded.managed is not None:
@@ -74,7 +77,15 @@ def build_servers(
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(declared, loaded.root, tell, kept_keys.StoredLogins(mask.add))
+    logins = kept_keys.StoredLogins(mask.add)
+    return McpServers(declared, loaded.root, tell, logins, server_rules(loaded, sandbox))
+
+
+def server_rules(loaded: LoadedConfig, sandbox: Sandbox | None) -> ServerRules:
+    """Return how the folder's MCP servers are started."""
+    from fugu_cli.extensions.mcp_start import ServerRules
+
+    return ServerRules(sandbox, frozenset(loaded.online_servers), loaded.code)
 
 
 def server_secrets(declared: DeclaredServers) -> dict[str, str]:
@@ -87,10 +98,15 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
 
 
 def build_hooks(
-    declared: DeclaredHooks, config: Config, journal: Log, client: CallClient | None = None
+    declared: DeclaredHooks,
+    config: Config,
+    journal: Log,
+    code: TrustedCode | None,
+    client: CallClient | None = None,
 ) -> Hooks | None:
-    """Return the user's hooks; None if there are none and no settings of hooks are faulty. `client`
-    runs those that a client of the SDK answers.
+    """Return the hooks that count here; None if there are none and no settings of hooks are faulty.
+    `code` tells whether what they run is as the user trusted it. `client` runs those that a client
+    of the SDK answers.
     """
     if declared == DeclaredHooks():
         return None
@@ -100,7 +116,12 @@ def build_hooks(
     common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(config.deny_agents)
     runner = HookRunner(
-        declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client
+        declared,
+        common,
+        lambda why: journal.tell(Waiting(why=why)),
+        mute=mute,
+        client=client,
+        code=code,
     )
     runner.mode = config.permission_mode
     return Hooks(runner)

@@ -327,7 +327,10 @@ def build_session(
         {**named_secrets(environ, entries), **server_secrets(loaded.servers)}, loaded.root
     )
     servers = build_servers(
-        loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)), mask
+        loaded,
+        lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)),
+        mask,
+        workspace.sandbox,
     )
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
@@ -540,7 +543,7 @@ def _with_extensions(
         rules=rules.model_copy(update={"readable": readable}),
         toolbox=toolbox,
         subagents=library.agents,
-        hooks=build_hooks(loaded.hooks, loaded.config, journal),
+        hooks=build_hooks(loaded.hooks, loaded.config, journal, loaded.code),
         nearer=nearer,
     )
 

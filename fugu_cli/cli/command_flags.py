@@ -257,6 +257,14 @@ class McpAddFlags:
             metavar="NAME=VALUE",
         ),
     ] = None
+    cwd: Annotated[
+        str | None,
+        option(
+            "--cwd",
+            help="the folder a program is started in, from the repository's root",
+            metavar="FOLDER",
+        ),
+    ] = None
     header: Annotated[
         list[str] | None,
         option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),

@@ -32,7 +32,7 @@ from fugu_cli.config.agent_pool import (
 from fugu_cli.config.kept_keys import StoredLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
-from fugu_cli.extension_wiring import own_language_servers, server_secrets
+from fugu_cli.extension_wiring import own_language_servers, server_rules, server_secrets
 from fugu_cli.formatting import sanitize
 from fugu_cli.local.server_lease import missing_package
 from fugu_cli.local.store import Store
@@ -302,7 +302,9 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
     for note in loaded.servers.notes:
         yield Finding("note", "mcp", note)
     redactor = Redactor({**os.environ, **server_secrets(loaded.servers)})
-    for name, works, message in check_servers(loaded.servers, loaded.root, StoredLogins()):
+    store = snapshot_store(loaded.config, loaded.root)
+    rules = server_rules(loaded, build_sandbox(loaded.config, loaded.root, store))
+    for name, works, message in check_servers(loaded.servers, loaded.root, StoredLogins(), rules):
         yield Finding("ok" if works else "note", "mcp", redactor.text(f"{name}: {message}"))
 
 

@@ -234,14 +234,21 @@ def _build_entry(flags: McpAddFlags) -> dict[str, JsonValue]:
         if headers or oauth:
             misplaced = "--header is" if headers else "--client-id and the like are"
             raise UsageError(f"{misplaced} for a URL", hint="--env sets a variable of a program")
-        return {"command": first, "args": [*args], **({"env": {**env}} if env else {})}
-    if env or args:
-        misplaced = "--env is" if env else f"{args[0]!r} and the like are"
+        more: dict[str, JsonValue] = {}
+        if env:
+            more["env"] = {**env}
+        if flags.cwd is not None:
+            more["cwd"] = flags.cwd
+        return {"command": first, "args": [*args], **more}
+    if env or args or flags.cwd is not None:
+        misplaced = "--env is" if env else "--cwd is"
+        if args:
+            misplaced = f"{args[0]!r} and the like are"
         raise UsageError(
             f"{misplaced} for a program, and {first} is called over {transport}",
             hint="--header sends a header",
         )
-    more: dict[str, JsonValue] = {"headers": {**headers}} if headers else {}
+    more = {"headers": {**headers}} if headers else {}
     return {"type": transport, "url": first, **more, **({"oauth": oauth} if oauth else {})}
 
 

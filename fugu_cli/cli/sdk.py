@@ -536,8 +536,11 @@ class SdkConversation:
         if added := client_hooks(declared):
             current = session.environment.hooks
             of_files = current.runner.declared if current is not None else DeclaredHooks()
+            code = current.runner.code if current is not None else None
             combined = DeclaredHooks((*of_files.hooks, *added), of_files.notes)
-            hooks = build_hooks(combined, session.config, session.log, self.questions.call_hook)
+            hooks = build_hooks(
+                combined, session.config, session.log, code, self.questions.call_hook
+            )
             session.environment = replace(session.environment, hooks=hooks)
 
     def _greeting(self) -> Object:

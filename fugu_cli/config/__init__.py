@@ -50,6 +50,8 @@ class SandboxEntry(ConfigTable):
     """places that may be read although they are hidden"""
     environment: Names = ()
     """variables that commands get although their names look like secrets"""
+    mcp_network: Names = ()
+    """MCP servers of repositories that may reach other machines; only your own file says so"""
     memory: float | None = Field(default=None, gt=0)
     """gigabytes of memory that a command may take; half of the machine's when left out"""
 

@@ -35,6 +35,7 @@ from fugu_cli.extensions import instruction_files, mcp_settings
 from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.memory import FILE as MEMORY_FILE
+from fugu_cli.extensions.repository_code import TrustedCode
 from fugu_cli.extensions.skill_library import SkillLibrary, load_library
 from fugu_cli.safety.paths import is_file, is_folder, path_exists
 from fugu_cli.safety.programs import add_repository
@@ -205,6 +206,10 @@ class LoadedConfig:
     """Keys of the folder's own configuration that do not count before the user trusts it."""
     managed: ManagedSettings | None = None
     """The administrator's limits, by which `config` is narrowed already."""
+    online_servers: tuple[str, ...] = ()
+    """Names of the repository's MCP servers that the user's own settings let reach the network."""
+    code: TrustedCode = field(default_factory=lambda: TrustedCode({}))
+    """Tells whether code that the repository's servers and hooks run is as the user trusted it."""
     plugins: tuple[Plugin, ...] = ()
     """The user's plugins. What they bring stands in `servers`, `hooks` and `library`."""
     plugin_notes: tuple[str, ...] = ()
@@ -233,7 +238,8 @@ def load_config(
     user = _file_layer(home / NAME)
     environment = from_environment(environ, folder)
     flag_layer = from_settings(flags or {}, "the command line", folder)
-    data = merge_layers([layer for layer in (user, environment, flag_layer) if layer]).data
+    users_own = merge_layers([layer for layer in (user, environment, flag_layer) if layer])
+    data = users_own.data
     trusted = trust or config_trust.is_trusted(data, root)
     own = _file_layer(root / NAME) if root != home.resolve() else None
     notes = [] if trusted else _changed(data, root)
@@ -346,6 +352,8 @@ def load_config(
         from_folder=from_folder,
         ignored_keys=ignored,
         managed=managed,
+        online_servers=users_own.sandbox.mcp_network if managed is None or managed.network else (),
+        code=config_trust.trusted_code(data, root, for_one_run=trust),
         plugins=tuple(plugins),
         plugin_notes=plugin_notes,
     )

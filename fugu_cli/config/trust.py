@@ -17,7 +17,8 @@ from fugu_cli.errors import StorageError
 from fugu_cli.extensions import hook_settings as hooks
 from fugu_cli.extensions import instruction_files
 from fugu_cli.extensions import skill_library as skills
-from fugu_cli.extensions.mcp_settings import files_named_by_servers
+from fugu_cli.extensions.mcp_settings import files_named_by_servers, words_of_servers
+from fugu_cli.extensions.repository_code import TrustedCode, code_hashes, paths_in_repository
 from fugu_cli.safety.paths import is_file
 from fugu_cli.system import atomic_files
 from fugu_cli.system.bounded_json import parse_json
@@ -36,6 +37,9 @@ again before a file changes.
 UNREADABLE = "unreadable"
 BELOW = "below:"
 """Before the names of instruction files of folders below the root."""
+CODE = "code:"
+"""Before the names of folders with files that the repository's MCP servers and hooks run. What has
+changed there takes no trust away: it decides whether they run where no sandbox holds."""
 
 Hashes = Mapping[str, str]
 
@@ -77,6 +81,17 @@ def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
     return is_unchanged
 
 
+def trusted_code(data: Path, root: Path, *, for_one_run: bool = False) -> TrustedCode:
+    """Return what tells whether code that servers and hooks of `root` run is as the user trusted
+    it. `for_one_run`: the user trusts it as it is now.
+    """
+    folder = root.resolve()
+    hashes = _code_hashes(folder) if for_one_run else _read(data).get(folder, {})
+    start = len(CODE)
+    code = {name[start:]: value for name, value in hashes.items() if name.startswith(CODE)}
+    return TrustedCode(code)
+
+
 def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
     """Return the files of a trusted folder that changed since; none for an untrusted one."""
     resolved = folder.resolve()
@@ -88,7 +103,7 @@ def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` with its present files. Return False if these were trusted already."""
     resolved = folder.resolve()
     trusted = _read(data)
-    hashes = _hashes_with_below(resolved)
+    hashes = {**_hashes_with_below(resolved), **_code_hashes(resolved)}
     if trusted.get(resolved) == hashes and not _differing(trusted[resolved], hashes):
         return False
     _write(data, {**trusted, resolved: hashes})
@@ -143,6 +158,12 @@ def _hashes_with_below(folder: Path) -> dict[str, str]:
     return {**_hashes(folder), **below}
 
 
+def _code_hashes(folder: Path) -> dict[str, str]:
+    words = (*words_of_servers(folder), *hooks.words_of_hooks(folder))
+    hashes = code_hashes(paths_in_repository(words, folder), folder)
+    return {f"{CODE}{name}": value for name, value in hashes.items()}
+
+
 def _hash(path: Path) -> str:
     try:
         return hashlib.sha256(hooks.content_of(path)).hexdigest()
@@ -165,7 +186,7 @@ def _differing(trusted: Hashes, present: Hashes) -> tuple[str, ...]:
     unequal = {
         name
         for name in {**trusted, **present}
-        if trusted.get(name) != present.get(name) and not name.startswith(BELOW)
+        if trusted.get(name) != present.get(name) and not name.startswith((BELOW, CODE))
     }
     return tuple(
         sorted(unequal | {name for name, value in present.items() if value.startswith(UNREADABLE)})

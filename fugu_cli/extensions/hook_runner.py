@@ -33,10 +33,17 @@ from fugu_cli.extensions.hook_settings import (
     DeclaredHooks,
     Hook,
     HookEvent,
+    command_words,
     hash_of_named_files,
 )
 from fugu_cli.extensions.mcp_settings import PLUGIN_VARIABLE
+from fugu_cli.extensions.repository_code import (
+    NO_COMPILED_FILES,
+    TrustedCode,
+    paths_in_repository,
+)
 from fugu_cli.messages import Call
+from fugu_cli.safety.paths import real_path
 from fugu_cli.safety.programs import search_path_outside
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
@@ -52,6 +59,11 @@ OUTPUT_LIMIT = 1_000_000
 """The most bytes of a hook's standard output."""
 SANDBOX_FAILURE = "bwrap: "
 """The beginning of what bubblewrap says when it cannot start a command."""
+NOT_CONFINED = (
+    "was not run: no sandbox holds here, and it is not known whether an agent changed what it runs "
+    "since you trusted it (`fugu trust` if the files are yours, or make it a hook of your own: "
+    "`fugu help hooks`)"
+)
 WARNING_LIMIT = 300
 """The most characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
@@ -108,7 +120,10 @@ class HookRunner:
         *,
         mute: bool = False,
         client: CallClient | None = None,
+        code: TrustedCode | None = None,
     ) -> None:
+        self.code = code
+        """Tells whether what the repository's hooks run is as the user trusted it."""
         self.declared = declared
         self.mode = "edit"
         self.mute = mute
@@ -209,7 +224,7 @@ class HookRunner:
         if hook.callback:
             answer = await _call_client(hook, hook_input, self._client)
         else:
-            answer = await _run_command(hook, hook_input, workspace)
+            answer = await self._run_command(hook, hook_input, workspace)
         if not answer.fault:
             return answer
         fault = truncate(answer.fault, WARNING_LIMIT)
@@ -217,6 +232,23 @@ class HookRunner:
             return HookAnswer("deny", f"the guard `{hook.description}` in {hook.source} {fault}")
         self.warn(hook, fault)
         return answer
+
+    async def _run_command(
+        self, hook: Hook, hook_input: Mapping[str, JsonValue], workspace: Workspace
+    ) -> HookAnswer:
+        """Run a hook's command. One of the repository runs in the sandbox; where none holds, only
+        if each of its commands runs files that are as the user trusted them.
+        """
+        confined = hook.own or await asyncio.to_thread(_is_confined, workspace)
+        if not confined:
+            root = real_path(workspace.root)
+            commands = command_words(hook.command, root)
+            named = [paths_in_repository(words, root) for words in commands]
+            code = self.code
+            if not named or code is None or not all(code.holds(paths, root) for paths in named):
+                return HookAnswer(fault=NOT_CONFINED, unsure=True)
+        more = {} if confined else NO_COMPILED_FILES
+        return await _run_command(hook, hook_input, workspace, more)
 
     def begin(self, hook: Hook, workspace: Workspace, event: _EventInput) -> None:
         """Run the hook in the background and ignore its answer."""
@@ -238,6 +270,10 @@ class HookRunner:
         self._tell(note)
         if note not in self._warnings:
             self._warnings.append(note)
+
+
+def _is_confined(workspace: Workspace) -> bool:
+    return workspace.sandbox is not None and workspace.sandbox.mechanism.kind != "none"
 
 
 def _named(hook: Hook) -> str:
@@ -456,10 +492,13 @@ class _StandardOutput:
 
 
 async def _run_command(
-    hook: Hook, hook_input: Mapping[str, JsonValue], workspace: Workspace
+    hook: Hook,
+    hook_input: Mapping[str, JsonValue],
+    workspace: Workspace,
+    more_variables: Mapping[str, str],
 ) -> HookAnswer:
     output, errors = _StandardOutput(), CommandOutput(lambda _: None)
-    variables = {ROOT_VARIABLE: str(workspace.root)}
+    variables = {**more_variables, ROOT_VARIABLE: str(workspace.root)}
     if hook.plugin:
         variables[PLUGIN_VARIABLE] = hook.plugin_root
     if hook.own:

@@ -28,6 +28,7 @@ from fugu_cli.extensions.mcp_settings import (
 )
 from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.safety.policy.shell_line import parse_line
 from fugu_cli.session.tool_facts import MCP, TOOLS, tool_names
 from fugu_cli.system.bounded_json import parse_json
 
@@ -190,6 +191,23 @@ def files_named_by_hooks(folder: Path) -> Iterator[Path]:
             yield folder / name
         for hook in hooks:
             yield from _scripts(hook.command, folder)
+
+
+def words_of_hooks(folder: Path) -> Iterator[str]:
+    """Yield the words of the commands of a folder's hooks."""
+    for name in HOOK_FILES:
+        hooks, _ = _read_file(folder / name, folder, is_user=False)
+        for hook in hooks:
+            for words in command_words(hook.command, folder):
+                yield from words
+
+
+def command_words(command: str, folder: Path) -> list[list[str]]:
+    """Return the words of each command in a hook's line, [] where it is more than plain commands."""
+    line = parse_line(_ROOT_REFERENCE.sub(lambda _: str(folder), command))
+    if line.fault:
+        return []
+    return [[word.text for word in part.words] for part in line.commands]
 
 
 def content_of(path: Path) -> bytes:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fugu_cli import __version__
-from fugu_cli.extensions.mcp_stdio import server_environment
+from fugu_cli.extensions.mcp_start import server_environment
 from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.paths import inside, real_path
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process

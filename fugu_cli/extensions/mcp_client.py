@@ -20,6 +20,7 @@ from fugu_cli import __version__
 from fugu_cli.extensions.mcp_content import readable_blocks, usable_tools
 from fugu_cli.extensions.mcp_http import HttpTransport
 from fugu_cli.extensions.mcp_settings import ClientServer, McpServer, RemoteServer, StdioServer
+from fugu_cli.extensions.mcp_start import NO_SANDBOX, ServerRules
 from fugu_cli.extensions.mcp_stdio import StdioTransport
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.client.auth import OAuthClientProvider
-    from mcp.client.session import ElicitationFnT, IncomingMessage
+    from mcp.client.session import ClientRequestContext, ElicitationFnT, IncomingMessage
     from mcp.shared.message import SessionMessage
     from mcp_types import Prompt, Resource, Tool
 
@@ -148,8 +149,10 @@ async def connect(
     root: Path,
     callbacks: ClientCallbacks,
     auth: OAuthClientProvider | None = None,
+    rules: ServerRules = NO_SANDBOX,
 ) -> AsyncIterator[McpLink]:
-    """Start the server in `root`, connect, and yield the link. `auth` adds a login to its requests.
+    """Start the server of the repository `root`, connect, and yield the link. `auth` adds a login to
+    its requests; `rules` say how a program is started.
 
     The handshake that all servers know is tried first, then the newer one. Raises
     McpConnectionError.
@@ -157,7 +160,7 @@ async def connect(
     from mcp import MCPError
 
     async with AsyncExitStack() as stack:
-        link = _new_link(server, root, callbacks, auth)
+        link = _new_link(server, root, callbacks, auth, rules)
         try:
             await _greet(stack, server, link)
         except MCPError as error:
@@ -165,7 +168,7 @@ async def connect(
                 raise McpConnectionError(
                     await describe_error(error, server.patience, link)
                 ) from error
-            link = _new_link(server, root, callbacks, auth, mode="auto")
+            link = _new_link(server, root, callbacks, auth, rules, mode="auto")
             try:
                 await _greet(stack, server, link)
             except sdk_errors() as second_error:
@@ -187,12 +190,14 @@ def _new_link(
     root: Path,
     callbacks: ClientCallbacks,
     auth: OAuthClientProvider | None,
+    rules: ServerRules,
     *,
     mode: str = "legacy",
 ) -> McpLink:
     import mcp_types
     from mcp import Client
     from mcp_types import Implementation
+    from pydantic import FileUrl
 
     list_changes = (
         mcp_types.ToolListChangedNotification,
@@ -204,11 +209,16 @@ def _new_link(
         if isinstance(message, list_changes):
             callbacks.changed()
 
+    async def list_roots(context: ClientRequestContext) -> mcp_types.ListRootsResult:
+        del context
+        repository = mcp_types.Root(uri=FileUrl(root.as_uri()), name=root.name)
+        return mcp_types.ListRootsResult(roots=[repository])
+
     target = server.way
     transport: StdioTransport | HttpTransport | ClientTransport
     match target:
         case StdioServer():
-            transport = StdioTransport(target, root)
+            transport = StdioTransport(server.name, target, root, rules)
         case RemoteServer():
             transport = HttpTransport(target, auth)
         case ClientServer():
@@ -220,6 +230,7 @@ def _new_link(
         read_timeout_seconds=server.patience,
         message_handler=handle_message,
         elicitation_callback=callbacks.elicit,
+        list_roots_callback=list_roots,
         client_info=Implementation(name="fugu", version=__version__),
         cache=None,
     )

@@ -30,6 +30,7 @@ from fugu_cli.extensions.mcp_content import (
 from fugu_cli.extensions.mcp_http import WANTS_LOGIN
 from fugu_cli.extensions.mcp_login import LoginStore, session_auth
 from fugu_cli.extensions.mcp_settings import McpServer
+from fugu_cli.extensions.mcp_start import NO_SANDBOX, ServerRules
 from fugu_cli.tools.mentions import resource_tool
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
@@ -61,7 +62,8 @@ UNKNOWN = "Whether it did what was asked is not known, and the call was not repe
 class ConnectionParts:
     """Everything that the connections of a session share.
 
-    `logins` keeps logins at servers. `relay` reaches servers inside the client.
+    `logins` keeps logins at servers. `relay` reaches servers inside the client. `rules` say how
+    programs are started.
     """
 
     root: Path
@@ -69,6 +71,7 @@ class ConnectionParts:
     elicit: Elicit
     logins: LoginStore | None = None
     relay: mcp_client.Relay | None = None
+    rules: ServerRules = NO_SANDBOX
 
 
 class CallClock:
@@ -123,6 +126,7 @@ class McpConnection:
         self._elicit = parts.elicit
         self._logins = parts.logins
         self._relay = parts.relay
+        self._rules = parts.rules
         self._reported: set[str] = set()
         self._clock = CallClock(server.timeout)
         self._link: mcp_client.McpLink | None = None
@@ -158,7 +162,9 @@ class McpConnection:
         try:
             auth = await asyncio.to_thread(session_auth, self.server, self._logins)
             callbacks = mcp_client.ClientCallbacks(self._list_changed.set, self._ask, self._relay)
-            async with mcp_client.connect(self.server, self._root, callbacks, auth) as link:
+            async with mcp_client.connect(
+                self.server, self._root, callbacks, auth, self._rules
+            ) as link:
                 try:
                     self._offer(await mcp_client.list_tools(link), link)
                     worked, self._link, self.state = True, link, "ready"

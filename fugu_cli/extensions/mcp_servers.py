@@ -27,6 +27,7 @@ from fugu_cli.extensions.mcp_content import FilledPrompt, PromptUsage
 from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
 from fugu_cli.extensions.mcp_login import LoginStore
 from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.extensions.mcp_start import NO_SANDBOX, ServerRules
 from fugu_cli.extensions.skill_library import MCP_PROMPT
 from fugu_cli.session.tool_facts import FIND_TOOLS
 from fugu_cli.tools.mentions import reading_call, resource_tool
@@ -49,12 +50,13 @@ class McpServers:
         root: Path,
         tell: Tell = lambda _: None,
         logins: LoginStore | None = None,
+        rules: ServerRules = NO_SANDBOX,
     ) -> None:
         self.notes = declared.notes
         """Sentences for the user: the entries that are left out, and why."""
         self.declared = declared.servers
         self._tell = tell
-        self._parts = ConnectionParts(root, tell, self._elicit, logins)
+        self._parts = ConnectionParts(root, tell, self._elicit, logins, rules=rules)
         self._running: tuple[McpConnection, ...] = ()
         self._patience = FIRST_CALL_WAIT_SECONDS
         self._asking = asyncio.Lock()
@@ -309,7 +311,10 @@ ServerCheck = tuple[str, bool, str]
 
 
 def check_servers(
-    declared: DeclaredServers, root: Path, logins: LoginStore | None = None
+    declared: DeclaredServers,
+    root: Path,
+    logins: LoginStore | None = None,
+    rules: ServerRules = NO_SANDBOX,
 ) -> Sequence[ServerCheck]:
     """Start each server and report its state. Imports nothing if there are none."""
     if not declared.servers:
@@ -317,7 +322,7 @@ def check_servers(
     hurried = tuple(
         server.model_copy(update={"patience": CHECK_SECONDS}) for server in declared.servers
     )
-    servers = McpServers(DeclaredServers(hurried), root, logins=logins)
+    servers = McpServers(DeclaredServers(hurried), root, logins=logins, rules=rules)
     return asyncio.run(_check_servers(servers))
 
 

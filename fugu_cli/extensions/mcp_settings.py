@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,11 +37,17 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 
 class StdioServer(Value):
-    """A server that fugu starts and talks to over standard input and output."""
+    """A server that fugu starts and talks to over standard input and output.
+
+    `cwd` is the folder to start it in, relative to the repository's root. `of_repository`: the
+    repository brings it, and not the user.
+    """
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
+    cwd: str = ""
+    of_repository: bool = False
 
 
 class OAuthClient(Value):
@@ -153,6 +159,7 @@ class _Entry(BaseModel):
     command: str = ""
     args: list[str] = []
     env: dict[str, str] = {}
+    cwd: str = ""
     url: str = ""
     headers: dict[str, str] = {}
     oauth: _OAuthEntry = _OAuthEntry.model_construct()
@@ -179,15 +186,27 @@ def read_servers(
     Where a name stands in both, the repository wins.
     """
     declared = DeclaredServers()
-    for path, may_start in ((user, True), (own, trusted)):
+    for path, is_user, may_start in ((user, True, True), (own, False, trusted)):
         if path is None:
             continue
         try:
-            declared = declared.joined(_read_file(path, may_start, environ))
+            servers = _read_file(path, may_start, environ)
+            declared = declared.joined(servers if is_user else _of_repository(servers))
         except SettingsFault as fault:
             note = f"{path}{fault}; its MCP servers are left out"
             declared = declared.joined(DeclaredServers((), (note,)))
     return declared
+
+
+def _of_repository(declared: DeclaredServers) -> DeclaredServers:
+    """Return the servers marked as the repository's."""
+    servers = []
+    for server in declared.servers:
+        way = server.way
+        if isinstance(way, StdioServer):
+            way = way.model_copy(update={"of_repository": True})
+        servers.append(server.model_copy(update={"way": way}))
+    return replace(declared, servers=tuple(servers))
 
 
 def read_named(file_or_json: str, environ: Mapping[str, str]) -> DeclaredServers:
@@ -331,6 +350,12 @@ def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
 
 def files_named_by_servers(folder: Path) -> Iterator[Path]:
     """Yield the files in `folder` that its `.mcp.json` would run."""
+    for word in words_of_servers(folder):
+        yield from files_of_word(folder, word)
+
+
+def words_of_servers(folder: Path) -> Iterator[str]:
+    """Yield the words of the command lines in a folder's `.mcp.json`, and the variables' values."""
     try:
         entries = _entries(settings_text(folder / MCP_FILE))
     except SettingsFault:
@@ -339,10 +364,10 @@ def files_named_by_servers(folder: Path) -> Iterator[Path]:
         if not isinstance(entry, dict):
             continue
         args = entry.get("args")
-        arguments = [entry.get("command"), *(args if isinstance(args, list) else ())]
-        for argument in arguments:
-            if isinstance(argument, str):
-                yield from files_of_word(folder, argument)
+        env = entry.get("env")
+        values = env.values() if isinstance(env, dict) else ()
+        words = [entry.get("command"), *(args if isinstance(args, list) else ()), *values]
+        yield from (word for word in words if isinstance(word, str))
 
 
 def files_of_word(folder: Path, word: str) -> Iterator[Path]:
@@ -434,6 +459,7 @@ def _parse_entry(
             command=_fill_variables(parsed.command, environ),
             args=tuple(_fill_variables(word, environ) for word in parsed.args),
             env=_fill_values(parsed.env, environ),
+            cwd=_fill_variables(parsed.cwd, environ),
         )
     else:
         transport = RemoteServer(

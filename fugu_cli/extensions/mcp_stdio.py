@@ -1,7 +1,7 @@
 """The transport to a server's process: one JSON message a line, in both directions.
 
-Below mcp_client.py. The launcher of commands starts the process, without confinement, so that it
-ends with the session even when fugu is killed. Output that is not a message is dropped; the end of
+Below mcp_client.py; mcp_start.py says how it is started. The launcher of commands starts the
+process, so that it ends with the session even when fugu is killed. Output that is not a message is dropped; the end of
 it is kept for the user.
 """
 
@@ -10,18 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import shutil
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.extensions.mcp_settings import StdioServer
+from fugu_cli.extensions.mcp_start import ServerRules, ServerStart, plan_start
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import expand_home
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
-from fugu_cli.safety.programs import program_environment
 from fugu_cli.system.processes import wait_for_exit
 from fugu_cli.tools.result import plain_text
 
@@ -36,10 +32,6 @@ KEPT = 2000
 """Bytes kept from the end of standard error."""
 EXIT_SECONDS = 1.0
 """Seconds a server has to end by itself once its input is closed."""
-PASSED = frozenset(
-    {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "LANG", "LANGUAGE"}
-)
-"""Variables that a server gets besides LC_* and those of its entry. Provider keys are not passed."""
 
 
 class StdioTransport:
@@ -47,9 +39,12 @@ class StdioTransport:
     process.
     """
 
-    def __init__(self, settings: StdioServer, root: Path) -> None:
+    def __init__(self, name: str, settings: StdioServer, root: Path, rules: ServerRules) -> None:
+        self._name = name
         self._settings = settings
         self._root = root
+        self._rules = rules
+        self._start: ServerStart | None = None
         self._call_mark = uuid.uuid4().hex
         self._running: LaunchedProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,15 +61,18 @@ class StdioTransport:
         import anyio
         from mcp.shared.message import SessionMessage
 
-        environment = server_environment(self._settings.env, program_environment(self._root))
-        words = [
-            _program(self._settings.command, self._root, environment["PATH"]),
-            *self._settings.args,
-        ]
+        start = await asyncio.to_thread(
+            plan_start, self._name, self._settings, self._root, self._rules
+        )
+        self._start = start
         pipe = asyncio.subprocess.PIPE
-        variables = {**environment, process_cleanup.CALL_VARIABLE: self._call_mark}
+        variables = {**start.environment, process_cleanup.CALL_VARIABLE: self._call_mark}
         self._running = await start_process(
-            words, self._root, variables, StandardStreams(pipe, pipe, errors=pipe), None
+            start.words,
+            start.folder,
+            variables,
+            StandardStreams(pipe, pipe, errors=pipe),
+            start.launch,
         )
         to_session, from_process = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_process, from_session = anyio.create_memory_object_stream[SessionMessage](0)
@@ -125,6 +123,10 @@ class StdioTransport:
             parts.append(f"its last words: {errors[-1].strip()[:300]}")
         elif self._noise:
             parts.append(f"it wrote what is no message: {self._noise}")
+        launch = self._start.launch if self._start is not None else None
+        if parts and launch is not None:
+            network = "with" if launch.settings.network else "without"
+            parts.append(f"it ran in the sandbox, {network} network (`fugu help mcp`)")
         return "; ".join(parts)
 
     async def _note_exit_code(self) -> None:
@@ -204,22 +206,3 @@ class StdioTransport:
         assert self._running is not None and self._running.process.stderr is not None
         while chunk := await self._running.process.stderr.read(1 << 16):
             self._errors = (self._errors + chunk)[-KEPT:]
-
-
-def server_environment(entry: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a server: a few variables of ours and those of its entry."""
-    passed = {
-        name: value for name, value in environ.items() if name in PASSED or name.startswith("LC_")
-    }
-    return {**passed, **entry}
-
-
-def _program(command: str, root: Path, path: str) -> str:
-    """Return the file to run. Raises OSError if there is none."""
-    if "/" in command:
-        program: str | None = str(root / expand_home(command))
-    else:
-        program = shutil.which(command, path=path)
-    if program is None or not os.access(program, os.X_OK) or Path(program).is_dir():
-        raise FileNotFoundError(2, f"there is no program {command!r} that could be run")
-    return program

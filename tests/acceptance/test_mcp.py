@@ -25,11 +25,10 @@ TOKEN = "quite-secret-4711"
 
 
 def served(place: Place, *agents: Agent, allow: str = '"mcp__small__*"') -> None:
-    """A repository with a server of its own, and the pool."""
+    """A server of the user's that works in the repository, and the pool."""
     env = {MARK: f"${{{MARK}}}", "MY_TOKEN": TOKEN, "LISTED": str(place.folder / "listed")}
-    entry = {"command": sys.executable, "args": [str(SMALL)], "env": env}
-    place.files({".mcp.json": json.dumps({"mcpServers": {"small": entry}})})
-    place.commit()
+    entry = {"command": sys.executable, "args": [str(SMALL)], "env": env, "cwd": "."}
+    (place.home / ".mcp.json").write_text(json.dumps({"mcpServers": {"small": entry}}))
     place.configure(*agents, more=f'test_command = "sh check.sh"\nallow = [{allow}]')
 
 
@@ -77,7 +76,10 @@ def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: 
 def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_is_called(
     place: Place, server: Loopback
 ) -> None:
-    served(place, Agent("worker"), Agent("judge", "strong"), allow="")
+    entry = {"command": sys.executable, "args": [str(SMALL)]}
+    place.files({".mcp.json": json.dumps({"mcpServers": {"small": entry}})})
+    place.commit()
+    place.configure(Agent("worker"), Agent("judge", "strong"), more='test_command = "sh check.sh"')
     call = Says("", (Use("mcp__small__write", {"text": "x"}),))
     server.play("worker", call, READ, WRITE, DONE)
     server.play("judge", ACCEPT)
@@ -87,6 +89,8 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
     assert done.err.count(sentence) == 1
     assert [name for name in offered(server, "worker") if name.startswith("mcp")] == []
     (place.repo / "calc.txt").write_text("broken\n")
+    (place.repo / ".mcp.json").unlink()
+    served(place, Agent("worker"), Agent("judge", "strong"), allow="")
     server.play("worker", once_there(place.folder / "listed"), call, READ, WRITE, DONE)
     server.play("judge", ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")

@@ -225,6 +225,13 @@ class Sandbox:
         settings = SandboxSettings(self.settings.mode, readable=self.settings.readable)
         return Sandbox(self.root, self._store / "servers", settings, self._own)
 
+    def for_repository_servers(self, *, network: bool) -> Sandbox:
+        """Return one for MCP servers of the repository. Like `for_servers`; the network is the
+        user's choice for each."""
+        mode, readable = self.settings.mode, self.settings.readable
+        settings = SandboxSettings(mode, network=network, readable=readable)
+        return Sandbox(self.root, self._store / "mcp-servers", settings, self._own)
+
     @property
     def cache(self) -> Path:
         """A folder of fugu's own, outside the repository, that commands may write."""

@@ -26,7 +26,7 @@ def test_a_hook_written_for_claude_code_comes_to_its_verdict(tmp_path: Path, nam
     (root / "mk.sh").write_text("touch made\n")
     (root / ".claude").mkdir()
     (root / ".claude/settings.json").write_text(json.dumps({"hooks": {"PreToolUse": case.hooks}}))
-    hooks = read_hooks(tmp_path / "home", root, trusted=True).hooks
+    hooks = read_hooks(root, None, trusted=True).hooks
     play = Play(tmp_path, hooks, ours(case.call), rules={"allow": ("bash(touch *)",)})
     play.run()
     ((allowed, _, reason),) = play.permitted()

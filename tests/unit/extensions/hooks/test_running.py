@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.config import trust
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.rules import Single
 from fugu_cli.engine import orchestrator
@@ -19,8 +20,10 @@ from fugu_cli.engine.environment import Environment
 from fugu_cli.extensions.hook_protocol import HookAnswer
 from fugu_cli.extensions.hook_runner import WITHHELD, HookRunner, Hooks, HookVerdict
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook, HookEvent, read_hooks
+from fugu_cli.extensions.repository_code import TrustedCode
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.safety.policy import Judgement
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 from fugu_cli.session.events import Event, Finished, Member, Permitted, Replied, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
@@ -63,11 +66,19 @@ class Play:
     told: list[str] = field(default_factory=list)
     questions: list[Call] = field(default_factory=list)
     log: Log = field(default_factory=Log.memory)
+    code: TrustedCode | None = None
+    sandbox: Sandbox | None = None
 
     def made(self) -> Hooks:
         common = {"session_id": "session-1"}
         return Hooks(
-            HookRunner(DeclaredHooks(self.hooks), common, self.told.append, mute=self.mute)
+            HookRunner(
+                DeclaredHooks(self.hooks),
+                common,
+                self.told.append,
+                mute=self.mute,
+                code=self.code,
+            )
         )
 
     async def ask(self, call: Call, judgement: Judgement) -> str:
@@ -90,6 +101,7 @@ class Play:
 
     def environment(self, stage: Stage) -> Environment:
         environment = stage.environment()
+        environment.workspace.sandbox = self.sandbox
         return replace(
             environment, hooks=self.made(), rules=environment.rules.model_copy(update=self.rules)
         )
@@ -341,13 +353,50 @@ def test_a_repositorys_hook_says_yes_only_as_it_was_when_it_was_trusted(tmp_path
     (root / ".agents/hooks.json").write_text(json.dumps(files))
     (own,) = read_hooks(tmp_path / "home", root, trusted=True).hooks
     make = Call.make("1", "bash", command="make it")
-    play = Play(tmp_path, (own,), make)
+    sandbox = Sandbox(root, tmp_path / "store", SandboxSettings())
+    if sandbox.mechanism.kind == "none":
+        pytest.skip("no sandbox holds here")
+    play = Play(tmp_path, (own,), make, rules={"mode": "ask"}, sandbox=sandbox)
     play.run()
     assert (play.questions, play.permitted()[0][:2]) == ([], (True, "hook"))
     (root / "yes.sh").write_text(ALLOWS + "; true")
-    play = Play(tmp_path, (own,), make)
+    play = Play(tmp_path, (own,), make, rules={"mode": "ask"}, sandbox=sandbox)
     play.run()
     assert (len(play.questions), play.permitted()[0][:2]) == (1, (True, "user"))
+
+
+CHANGES = {
+    "nothing": ("sh tools/ok.sh", "", True),
+    "the script": ("sh tools/ok.sh", "tools/ok.sh", False),
+    "a file beside it": ("sh tools/ok.sh", "tools/lib.sh", False),
+    "another folder": ("sh tools/ok.sh", "src.py", True),
+    "a command that names nothing": ("sh tools/ok.sh && true", "", False),
+    "a substitution": ("sh tools/ok.sh $(true)", "", False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_without_a_sandbox_a_repositorys_hook_runs_only_what_is_as_it_was_trusted(
+    tmp_path: Path, change: str
+) -> None:
+    command, changed, runs = CHANGES[change]
+    root = tmp_path / "repo"
+    repository(root)
+    (root / "tools").mkdir()
+    (root / "tools/ok.sh").write_text(f"touch {tmp_path}/ran\n")
+    (root / ".agents").mkdir()
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}
+    (root / ".agents/hooks.json").write_text(json.dumps({"hooks": hooks}))
+    data = tmp_path / "data"
+    trust.trust(data, root)
+    if changed:
+        (root / changed).write_text("# by an agent\n")
+    (own,) = read_hooks(tmp_path / "home", root, trusted=True).hooks
+    play = Play(tmp_path, (own,), code=trust.trusted_code(data, root))
+    play.run()
+    assert ((tmp_path / "ran").exists(), (root / "made.txt").exists()) == (runs, runs)
+    refused = "no sandbox holds here, and it is not known whether an agent changed what it runs"
+    assert (refused in play.permitted()[0][2]) is not runs
 
 
 def test_a_request_for_permission_is_answered_with_no_and_its_words(tmp_path: Path) -> None:
@@ -665,8 +714,6 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
 def test_a_repositorys_hook_is_confined_and_refuses_where_no_sandbox_starts(
     tmp_path: Path,
 ) -> None:
-    from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
-
     play = Play(tmp_path, ())
     workspace = play.stage().environment().workspace
     workspace.sandbox = Sandbox(workspace.root, tmp_path / "store", SandboxSettings())

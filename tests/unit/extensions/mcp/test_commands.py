@@ -109,6 +109,7 @@ REFUSED = {
     ("add", "old", "--", "b"): "has an MCP server 'old' already",
     ("add", "my db", "--", "b"): "'my db' is not a server name",
     ("add", "new", "http://a.example", "--env", "A=b"): "--env is for a program",
+    ("add", "new", "--cwd", ".", "http://a.example"): "--cwd is for a program",
     ("add", "new", "http://a.example", "more"): "'more' and the like are for a program",
     ("add", "new", "--header", "A: b", "--", "true"): "--header is for a URL",
     ("add", "new", "--header", "A", "http://a.example"): "--header needs NAME:VALUE, not 'A'",

@@ -33,7 +33,10 @@ def server(
     name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str
 ) -> McpServer:
     way = StdioServer(
-        command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env}
+        command=sys.executable,
+        args=(str(SMALL), *words),
+        env={MARK: f"{os.getpid()}", **env},
+        cwd=".",
     )
     return McpServer(name=name, source="here", way=way, timeout=timeout, patience=patience)
 
