@@ -30,7 +30,7 @@ from fugu_cli.session.events import FIND_TOOLS, Member, Replied, Subtask
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE, BASH, facts_of
 from fugu_cli.session.turns import TASK, Turn, call_records, open_calls
-from fugu_cli.session.workflows import is_asked_to_choose_again
+from fugu_cli.session.workflows import is_asked_to_choose_again, is_left_out
 from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
@@ -289,15 +289,17 @@ def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call 
 
 
 def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
-    """Return whether an earlier try of the same step of a plan failed and left changes behind."""
+    """Return whether an earlier try of the same step of a plan failed and left changes behind, or
+    agents among whom the step was divided did.
+    """
     if turn.assigned.in_copy:
         return False
     step = (turn.assigned.plan, turn.assigned.step)
     for earlier in state.request.turns:
         if earlier.number >= turn.number:
             continue
-        is_same_step = (earlier.assigned.plan, earlier.assigned.step) == step
-        if is_same_step and earlier.changes and not earlier.assigned.in_copy:
+        is_kept = earlier.changes and not is_left_out(earlier, state.request.merges)
+        if is_kept and state.request.is_of_step(earlier, step):
             return True
     return False
 

@@ -377,11 +377,21 @@ class RequestState:
 
     @cached_property
     def answer(self) -> str:
-        """The last words of the turn that answers, or the files that it wrote if it said nothing."""
+        """The last words of the turns that answer, or the files that they wrote if they said
+        nothing.
+        """
+        return "\n\n".join(final_text(turn) for turn in self.reports)
+
+    @cached_property
+    def reports(self) -> tuple[Turn, ...]:
+        """The turns whose words together are the answer. It is one turn, unless several steps of a
+        plan changed files and none of them describes the whole change.
+        """
         if self.answered_by is None:
-            return ""
-        reports = reports_for_user(self.workflows, self.answered_by)
-        return "\n\n".join(final_text(turn) for turn in reports)
+            return ()
+        if self.asked is not None and self.asked.answer_schema:  # the answer is one JSON text
+            return (self.answered_by,)
+        return reports_for_user(self.workflows, self.merges, self.answered_by)
 
     # Agents that cannot act
 
@@ -487,6 +497,18 @@ class RequestState:
     def user_facing_turn(self) -> Turn | None:
         """The turn of a workflow whose words the user gets."""
         return turn_for_user(self.workflows, self.merges, self.turns)
+
+    def is_of_step(self, turn: Turn, step: tuple[int, int]) -> bool:
+        """Return whether a turn worked on this step, given by its plan and index, or on a step into
+        which it was divided.
+        """
+        plan, index = turn.assigned.plan, turn.assigned.step
+        while (plan, index) != step:
+            within = next((f.planned.within for f in self.workflows if f.number == plan), None)
+            if within is None:
+                return False
+            plan, index = within
+        return True
 
     # Files
 

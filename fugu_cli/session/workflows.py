@@ -188,28 +188,29 @@ def turn_for_user(
     return next((each for each in turns if each.number in chosen), turn)
 
 
-def reports_for_user(workflows: Sequence[Workflow], turn: Turn) -> tuple[Turn, ...]:
-    """Return the turns whose words answer the request when `turn` answers it. These are several if
-    `turn` only judged changes that no other step brought together.
+def is_left_out(turn: Turn, merges: Sequence[Merged]) -> bool:
+    """Return whether the turn changed files in a copy and these merges did not take them over."""
+    was_taken_over = any(merge.chosen == turn.number and not merge.open for merge in merges)
+    return bool(turn.assigned.worktree and turn.changes) and not was_taken_over
+
+
+def reports_for_user(
+    workflows: Sequence[Workflow], merges: Sequence[Merged], answering: Turn
+) -> tuple[Turn, ...]:
+    """Return the turns whose words answer the request when `answering` answers it, in their order:
+    this turn, and those whose changes it cannot describe, since it did not read their reports.
     """
-    flow = next((flow for flow in workflows if flow.number == turn.assigned.plan), None)
-    if flow is None or turn.changes == ():
-        return (turn,)
-    steps = flow.planned.steps
-    outputs = [step_output(workflows, flow.number, index) for index in range(len(steps))]
-    if outputs[-1] is None or outputs[-1].assigned.role != "verifier":
-        return (turn,)
-    read: set[int] = set()
-    for index, step in enumerate(steps):
-        output = outputs[index]
-        if output is not None and output.assigned.role != "verifier":
-            read.update(range(index) if step.access == "all" else step.access)
-    reports = [
-        output
-        for index, output in enumerate(outputs)
-        if output is not None and output.changes and index not in read
-    ]
-    return tuple(reports) if turn in reports else (turn,)
+    if not answering.assigned.plan:
+        return (answering,)
+    reports = {answering.number: answering}
+    for flow in workflows:
+        if flow.planned.within is not None:
+            continue
+        for turn in _outputs(workflows, flow.number):
+            was_read = answering.assigned.sees == "all" or turn.number in answering.assigned.sees
+            if turn.changes and not was_read and not is_left_out(turn, merges):
+                reports[turn.number] = turn
+    return tuple(reports[number] for number in sorted(reports))
 
 
 def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:

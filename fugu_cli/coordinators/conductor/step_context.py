@@ -37,7 +37,13 @@ from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import Turn
-from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
+from fugu_cli.session.workflows import (
+    Workflow,
+    final_text,
+    is_left_out,
+    step_name,
+    visible_output,
+)
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT = 12_000
@@ -86,7 +92,7 @@ def visible_part(state: SessionState) -> SessionState:
     member = state.pool.get(assignment.agent)
     remaining = HISTORY_SHARE * BYTES * member.context if member is not None else 0.0
     *earlier, newest = state.requests
-    kept = _visible_of_request(state, newest, _own_turns(newest, assignment), None)
+    kept = _visible_of_request(state, newest, _own_turns(newest, assignment), ())
     end = len(state.events) - len(newest.events)
     for request in reversed(earlier):
         own = _own_turns(request, assignment)
@@ -95,7 +101,7 @@ def visible_part(state: SessionState) -> SessionState:
                 SessionState(state.events[:end]),
                 request,
                 shown_turns,
-                request.answered_by,
+                request.reports,
             )
             for shown_turns in (own, set[int]())
         )
@@ -126,12 +132,13 @@ def tests_since(state: SessionState, turn: Turn) -> str:
 
 
 def _visible_of_request(
-    state: SessionState, request: RequestState, own: set[int], answer: Turn | None
+    state: SessionState, request: RequestState, own: set[int], reports: Sequence[Turn]
 ) -> list[Event]:
     """Return a request's facts that are shown: the request, what the user took back, the agent's
-    own turns with fugu's evidence before them, and of the turn that answered, where that is
-    another's, its last words.
+    own turns with fugu's evidence before them, and the last words of the turns that answered, where
+    these are another's.
     """
+    answers = {id(event): turn for turn in reports for event in (turn.assigned, *turn.replies[-1:])}
     first_turn = next(
         (i for i, event in enumerate(request.events) if isinstance(event, Assigned)),
         len(request.events),
@@ -147,10 +154,10 @@ def _visible_of_request(
             kept.append(event.model_copy(update={"instruction": step_instruction(state, event)}))
         elif of_the_user or evidence or number in own:
             kept.append(event)
-        elif answer is not None and event is answer.assigned:
+        elif id(event) in answers and isinstance(event, Assigned):
             kept.append(event.model_copy(update={"instruction": ""}))
-        elif answer is not None and event is answer.replies[-1]:
-            text = clip_middle(final_text(answer), OUTPUT_LIMIT)
+        elif id(event) in answers and isinstance(event, Replied):
+            text = clip_middle(final_text(answers[id(event)]), OUTPUT_LIMIT)
             kept.append(event.model_copy(update={"text": text, "thinking": (), "calls": ()}))
     return kept
 
@@ -223,7 +230,31 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
         is_same_step = (turn.assigned.plan, turn.assigned.step) == own_step
         if is_same_step and turn.number < assignment.turn:
             sentences.append(_earlier_try(state, turn))
+    if _answers_for_others(state, assignment, merges):
+        sentences.append(prompts.load("conductor/whole"))
     return "".join(f"\n{sentence}" for sentence in sentences if sentence)
+
+
+def _answers_for_others(
+    state: SessionState, assignment: Assigned, merges: Sequence[Merged]
+) -> bool:
+    """Return whether the user gets this step's report and it reads of changes that other steps made."""
+    flow = _workflow(state, assignment)
+    if flow is None or not _is_last_to_write(state.request.workflows, flow, assignment.step):
+        return False
+    read = [turn for _, turn in _visible_outputs(state, assignment)]
+    return any(turn.changes and not is_left_out(turn, merges) for turn in read)
+
+
+def _is_last_to_write(workflows: Sequence[Workflow], flow: Workflow, step: int) -> bool:
+    """Return whether only steps that judge follow the step, in its plan and in those around it."""
+    if not all(later.accepts for later in flow.planned.steps[step + 1 :]):
+        return False
+    within = flow.planned.within
+    if within is None:
+        return True
+    outer = next(outer for outer in workflows if outer.number == within.plan)
+    return _is_last_to_write(workflows, outer, within.step)
 
 
 def _divided_part(request: RequestState, assignment: Assigned, merges: Sequence[Merged]) -> str:
@@ -243,7 +274,19 @@ def _divided_part(request: RequestState, assignment: Assigned, merges: Sequence[
         else:
             instruction = as_data(flow.planned.steps[index].instruction)
             reports.append(f"{name}: {instruction}\n{what_became_of(flow, index)}")
+        reports += _changes_by_agent(request, (flow.number, index), merges)
     return prompts.fill(prompts.load("conductor/divided"), reports="\n".join(reports))
+
+
+def _changes_by_agent(
+    request: RequestState, step: tuple[int, int], merges: Sequence[Merged]
+) -> list[str]:
+    """Return who changed which files in a step, or in the steps into which it was divided."""
+    paths: dict[str, set[str]] = {}
+    for turn in request.turns:
+        if turn.changes and not is_left_out(turn, merges) and request.is_of_step(turn, step):
+            paths.setdefault(turn.assigned.agent, set()).update(c.path for c in turn.changes)
+    return [f"`{agent}` changed {', '.join(sorted(paths[agent]))}." for agent in paths]
 
 
 def _chosen_instead(state: SessionState, turn: Turn, merges: Sequence[Merged]) -> str:
@@ -260,12 +303,6 @@ def _chosen_instead(state: SessionState, turn: Turn, merges: Sequence[Merged]) -
         return f"What you changed in {own_name} was not taken over."
     name = step_name(workflows, chosen.assigned.plan, chosen.assigned.step)
     return f"What you changed in {own_name} was not taken over: the change of {name} was."
-
-
-def is_left_out(turn: Turn, merges: Sequence[Merged]) -> bool:
-    """Return whether the turn changed files in a copy and these merges did not take them over."""
-    was_taken_over = any(merge.chosen == turn.number and not merge.open for merge in merges)
-    return bool(turn.assigned.worktree and turn.changes) and not was_taken_over
 
 
 def _earlier_try(state: SessionState, turn: Turn) -> str:

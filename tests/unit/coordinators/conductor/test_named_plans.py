@@ -103,6 +103,23 @@ def test_writers_of_different_files_work_at_once_in_copies_and_no_author_judges(
     assert "- a: cheap, m-a" in newest(planner) and "divide" in planner.system
 
 
+def test_without_a_judge_the_user_reads_of_every_change_that_the_last_writer_did_not_read_of(
+    tmp_path: Path,
+) -> None:
+    plan = objects(
+        step("a", "Write one."),
+        step("b", "Write two."),
+        step("c", "Write three.", reads=["step-2"]),
+    )
+    reacts = {"a": writes("one.txt"), "b": writes("two.txt"), "c": writes("three.txt")}
+    found = play(tmp_path, planning(plan), reacts)
+    found.run("write three files")
+    assert found.log.state.request.answer == "Wrote one.txt.\n\nWrote three.txt."
+    whole = "describe in it the whole change, that of the steps above included"
+    assert whole in everything(found.shown("c")[-1])
+    assert whole not in everything(found.shown("a")[0]) + everything(found.shown("b")[0])
+
+
 def test_a_step_that_wrote_a_file_of_another_is_done_again_after_it(tmp_path: Path) -> None:
     plan = objects(
         step("a", "Write one.", files=["one.txt"]), step("b", "Write two.", files=["two.txt"])
@@ -180,6 +197,7 @@ def test_a_part_that_was_divided_and_is_half_done_is_finished_by_one_agent(tmp_p
     assert [turn.step for turn in found.of(Assigned)] == [0, 1, 1, 0]
     told = everything(found.shown("c")[-1])
     assert "Wrote one.txt." in told and "step-1.2: Write two." in told
+    assert "`b` changed one.txt." in told and "+one.txt" in told, "no diff of the parts"
     assert "It was not done: an agent said that it cannot do this: no." in told
     assert (tmp_path / "repo" / "one.txt").exists() and (tmp_path / "repo" / "two.txt").exists()
 
