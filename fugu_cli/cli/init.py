@@ -60,7 +60,7 @@ def import_settings(
     for line in described(imported):
         yield f"{taken_over}: {line}"
     for note in imported.notes:
-        yield f"as it is: {note}"
+        yield f"note: {note}"
     for reason in imported.left_out:
         yield f"left out: {reason}"
     if (imported.agents or found_agents) and not dry_run:

@@ -3,7 +3,7 @@ coordinator.
 
     python tests/snapshots/pictures.py [--cache FOLDER]
 
-Writes fugu_cli/help/pictures/*.svg, one of them a film of several frames, and with playwright and
+Writes fugu_cli/help/pictures/*.svg, some of them films of several frames, and with playwright and
 chromium the web page as *.png. What the model says is
 written here; decisions, tools, tests, costs and the screen are fugu's own. `--cache` is where the
 coordinator's backbone is, by default the user's.
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
+import json
 import os
 import re
 import shutil
@@ -20,11 +22,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rich.console import Console
+from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -37,6 +42,7 @@ from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.approval import Approval
 from tests.acceptance.loopback import KEY, Answer, Asked, Refuses, Says, Use, running
+from tests.unit.ui.tui.terminal import Terminal
 
 PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"
 DEMO = Path(__file__).parents[1] / "demo" / "invoices"
@@ -65,6 +71,59 @@ PLAN = """Two agents look, the third mends.
 LIMITED = Refuses(
     429, "Rate limit reached: 3 requests a minute.", "rate_limit_error", {"retry-after": "40"}
 )
+PLUGIN = {
+    "formatter/.claude-plugin/plugin.json": json.dumps(
+        {"name": "formatter", "version": "1.2.0", "description": "one style for all files"}
+    ),
+    "formatter/skills/house-style/SKILL.md": (
+        "---\nname: house-style\ndescription: how names and comments are written\n---\nBe brief.\n"
+    ),
+    "formatter/commands/tidy.md": "---\ndescription: format what changed\n---\nFormat the diff.\n",
+    "formatter/hooks/hooks.json": json.dumps(
+        {
+            "hooks": {
+                "PostToolUse": [
+                    {
+                        "matcher": "Edit|Write",
+                        "hooks": [
+                            {"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/format.sh --fix"}
+                        ],
+                    }
+                ]
+            }
+        }
+    ),
+    "formatter/format.sh": "#!/bin/sh\nruff format\n",
+    "formatter/.mcp.json": json.dumps(
+        {
+            "styles": {
+                "command": "npx",
+                "args": ["-y", "@acme/styles"],
+                "env": {"TOKEN": "${STYLES_TOKEN}"},
+            }
+        }
+    ),
+}
+CODEX = {
+    ".codex/config.toml": """
+model = "acme-coder"
+model_provider = "acme"
+model_reasoning_effort = "high"
+approval_policy = "on-request"
+sandbox_mode = "danger-full-access"
+notify = ["notify-send"]
+[model_providers.acme]
+base_url = "https://llm.acme.example/v1"
+env_key = "ACME_KEY"
+wire_api = "responses"
+[mcp_servers.docs]
+url = "https://mcp.acme.example/docs"
+bearer_token_env_var = "DOCS_TOKEN"
+[mcp_servers.old]
+command = "old-server"
+enabled = false
+"""
+}
 AGENTS = (
     ("small", "cheap", "{ input = 0.1, output = 0.4 }"),
     ("coder", "middle", "{ input = 0.5, cached = 0.05, output = 2.0 }"),
@@ -190,6 +249,21 @@ class Studio:
         )
         (self.repo / "AGENTS.md").write_text("Use tabs.\n")
         (self.repo / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db-server"}}}')
+
+    def take_commands(self) -> None:
+        """Add a plugin as far as the question, and import the settings of another agent."""
+        _write_files(self.repo.parent, PLUGIN)
+        with self._terminal("plugin", "add", "~/formatter") as terminal:
+            terminal.sees("use it in every folder?")
+            write_terminal("plugin", "fugu plugin add ~/formatter", terminal)
+        _write_files(self.repo.parent, CODEX)
+        with self._terminal("init", "--from", "codex") as terminal:
+            terminal.ended()
+            write_terminal("import", "fugu init --from codex", terminal)
+
+    def _terminal(self, *words: str) -> AbstractContextManager[Terminal]:
+        """Run a command in a terminal."""
+        return closing(Terminal([*FUGU, *words], self.repo, os.environ, (110, 24)))
 
     def take(
         self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark"
@@ -331,6 +405,23 @@ def write_picture(name: str, svg: str) -> None:
     print(f"{name}.svg")
 
 
+def write_terminal(name: str, command: str, terminal: Terminal) -> None:
+    """Write a picture of a command and of what it printed."""
+    text = terminal.screen.text.rstrip()
+    console = Console(record=True, width=terminal.screen.width, file=io.StringIO())
+    console.print(Text(f"$ {command}", "bold"))
+    console.print(Text(text))
+    home = str(Path.home())
+    write_picture(name, console.export_svg(title="fugu").replace(home, "~"))
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 async def steering(sitting: Sitting) -> None:
     """A message changes the course of a turn: typed, sent, given with a result, followed."""
     await sitting.ask("fix the failing tests")
@@ -464,6 +555,7 @@ def main() -> int:
         os.environ |= {"FUGU_CACHE_DIR": str(Path(folder) / "no-models")}
         studio.move_in_again()
         studio.take((100, 24), first_start)
+        studio.take_commands()
     return 0
 
 
