@@ -60,6 +60,10 @@ def with_tilde(text: str) -> str:
     return text
 
 
+CLOCK_TIME_FROM = 1800.0
+"""Seconds from which the end of a wait is told as a time of the day."""
+
+
 def clock_time(at: float) -> str:
     """Return a time (seconds since the epoch) as people read it: `15:00`, `Tuesday 15:00`."""
     moment = time.localtime(at)
@@ -90,7 +94,9 @@ def duration(value: float) -> str:
 
 
 def retrying_in(left: float) -> str:
-    """Return the end of a countdown: `, retrying in 27 s`, `, retrying now`."""
+    """Return the end of a countdown: `, retrying in 27 s`, `, until 15:00`, `, retrying now`."""
+    if left >= CLOCK_TIME_FROM:
+        return f", until {clock_time(time.time() + left)}"
     return f", retrying in {remaining_time(left)}" if left > 0 else ", retrying now"
 
 

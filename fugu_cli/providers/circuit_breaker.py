@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fugu_cli.errors import AgentError
-from fugu_cli.formatting import clock_time
+from fugu_cli.formatting import CLOCK_TIME_FROM, clock_time
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.providers.quota_windows import (
@@ -62,8 +62,6 @@ SHORT_WAIT = 3.0
 """Seconds that a call waits in total while another agent could act: two pauses of `retry.Backoff`,
 never three.
 """
-CLOCK_TIME_FROM = 1800.0
-"""Seconds from which the end of a cooldown is told as a time of the day."""
 TRYING_SECONDS = 1.0
 """Seconds until an agent whose key is being tried is asked for again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -87,3 +88,9 @@ def test_it_says_who_is_unavailable_and_counts_down(
     standing: StatusLine, width: int, said: str
 ) -> None:
     assert " ".join(plain_text(draw_status(standing, 5.0, width, DARK)).split()) == said
+
+
+def test_a_plan_that_is_used_up_for_hours_has_a_time_of_the_day() -> None:
+    hours = replace(OUT, unavailable=(("claude", 5.0 + 2 * 3600),))
+    text = plain_text(draw_status(hours, 5.0, 90, DARK))
+    assert re.search(r"claude unavailable, until (\w+ )?\d\d:\d\d", text), text
