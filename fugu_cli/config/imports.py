@@ -13,11 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import ValidationError
 
 from fugu_cli.config.agent_pool import SERVICES, KnownService
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
 from fugu_cli.safety.paths import expand_home, is_folder, path_exists
 from fugu_cli.safety.policy.rule_matching import pattern_fault
+from fugu_cli.safety.secret_values import NAMES
 from fugu_cli.system.bounded_json import parse_json
 
 Source = Literal["claude-code", "codex", "opencode", "aider"]
@@ -86,6 +91,37 @@ class ImportedSettings:
         if rule not in rules:
             rules.append(rule)
 
+    def add_own_agent(self, model: str, base_url: str, **settings: str) -> None:
+        """Add an agent for a model at a server of the user's own. It is left out if its entry would
+        be invalid or would hold a key.
+        """
+        agent: dict[str, object] = {
+            "name": _agent_name(model),
+            "provider": "openai",
+            "model": model,
+            "base_url": base_url,
+        }
+        agent |= settings
+        if agent in self.agents:
+            return
+        if agent["name"] in [other["name"] for other in self.agents]:
+            self.left_out.append(f"model {model} at {base_url}: there is another of this name")
+        elif fault := _entry_fault(agent):
+            self.left_out.append(f"model {model}: {fault}")
+        else:
+            self.agents.append(agent)
+
+    def texts(self, value: object, name: str) -> list[str]:
+        """Return the texts in a list. Another value, or another item of the list, is left out."""
+        if value is None:
+            return []
+        texts = _texts(value)
+        if not isinstance(value, list):
+            self.left_out.append(f"{name}: it is not a list")
+        elif len(texts) < len(value):
+            self.left_out.append(f"{name}: an item of it is not a text")
+        return texts
+
 
 def importable_sources(home: Path) -> tuple[Source, ...]:
     """Return the agents that have settings in the user's home."""
@@ -139,8 +175,7 @@ def _parse(text: str, path: Path) -> Table:
             plain = _TRAILING_COMMA.sub(lambda match: match[1] or "", without_comments)
             table = parse_json(plain or "{}")
     except Exception as error:  # each of the three parsers has errors of its own
-        lines = str(error).splitlines()
-        fault = lines[0] if lines else type(error).__name__
+        fault = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(
             f"{path} cannot be parsed: {fault}", hint="mend it first; nothing was changed"
         ) from error
@@ -208,10 +243,18 @@ def _add_model(imported: ImportedSettings, model: str, service_name: str = "") -
         imported.agents.append(entry)
 
 
-def _custom_agent(model: str, base_url: str) -> dict[str, object]:
-    """Return an entry for a model at a server of the user's own."""
-    name = _agent_name(model)
-    return {"name": name, "provider": "openai", "model": model, "base_url": base_url}
+def _entry_fault(agent: Mapping[str, object]) -> str:
+    """Return why an entry of the pool may not stand in `.fugurc`, "" if it may."""
+    try:
+        entry = AgentEntry.model_validate(agent)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
+    names = parse_qs(urlsplit(entry.base_url or "").query)
+    if any(NAMES.search(name.replace("-", "_")) for name in names):
+        return "its address holds a key; add an entry without it (`fugu help pool`)"
+    return ""
 
 
 def _agent_name(model: str) -> str:
@@ -278,7 +321,7 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
     settings = tables.get("settings.json", {})
     permissions = _table(settings.get("permissions"))
     for key in ("allow", "ask", "deny"):
-        for rule in _texts(permissions.get(key)):
+        for rule in imported.texts(permissions.get(key), f"permissions.{key}"):
             _add_claude_rule(imported, key, rule)
     mode = permissions.get("defaultMode")
     if mode in _CLAUDE_MODES:
@@ -287,9 +330,13 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
         imported.left_out.append(
             f"defaultMode {mode}: choose a mode yourself (`fugu help permissions`)"
         )
-    _add_folders(imported, _texts(permissions.get("additionalDirectories")))
-    if isinstance(model := settings.get("model"), str):
+    folders = permissions.get("additionalDirectories")
+    _add_folders(imported, imported.texts(folders, "additionalDirectories"))
+    model = settings.get("model")
+    if isinstance(model, str):
         _add_model(imported, model)
+    elif model is not None:
+        imported.left_out.append("model: it is not a text")
     if "hooks" in settings:
         imported.notes.append("hooks: fugu runs those of ~/.claude/settings.json as they are")
     imported.notes.append(
@@ -385,16 +432,24 @@ def _read_codex(table: Table, imported: ImportedSettings) -> None:
     provider = _table(providers.get(str(table.get("model_provider"))))
     model = table.get("model")
     if isinstance(model, str) and provider.get("base_url"):
-        entry = _custom_agent(model, str(provider["base_url"]))
-        entry["api"] = "responses" if provider.get("wire_api") == "responses" else "chat"
+        more = {"api": "responses" if provider.get("wire_api") == "responses" else "chat"}
         if isinstance(provider.get("env_key"), str):
-            entry["api_key_env"] = provider["env_key"]
-        imported.agents.append(entry)
+            more["api_key_env"] = str(provider["env_key"])
+        imported.add_own_agent(model, str(provider["base_url"]), **more)
+        read_keys = {"name", "base_url", "wire_api", "env_key"}
+        if others := [key for key in provider if key not in read_keys]:
+            imported.left_out.append(
+                f"{', '.join(others)} of provider {table['model_provider']}: fugu has no such key"
+            )
     elif isinstance(model, str):
         _add_model(imported, model)
     effort = table.get("model_reasoning_effort")
     if effort in ("minimal", "low", "medium", "high", "xhigh"):
         imported.settings["effort"] = effort
+    elif effort is not None:
+        imported.left_out.append(
+            f"model_reasoning_effort {json.dumps(effort)}: fugu has no such effort"
+        )
     policy = table.get("approval_policy")
     if policy in _CODEX_MODES:
         imported.settings["permission_mode"] = _CODEX_MODES[str(policy)]
@@ -447,15 +502,25 @@ def _read_opencode(table: Table, imported: ImportedSettings) -> None:
             continue
         provider, _, model = name.partition("/")
         options = _table(_table(providers.get(provider)).get("options"))
+        api_key = options.get("apiKey")
+        variable = _OPENCODE_VARIABLE.fullmatch(api_key) if isinstance(api_key, str) else None
         if isinstance(base_url := options.get("baseURL"), str):
-            imported.agents.append(_custom_agent(model, base_url))
+            more = {"provider": "anthropic"} if provider == "anthropic" else {}
+            if variable is not None:
+                more["api_key_env"] = variable[1]
+            imported.add_own_agent(model, base_url, **more)
         else:
             _add_named_model(imported, name)
-        if options.get("apiKey"):
+        if api_key and variable is None:
             imported.left_out.append(
                 f"the key of {provider}: keys stay out of files; name a variable with api_key_env"
             )
-    _add_opencode_permissions(_table(table.get("permission")), imported)
+    permission = table.get("permission")
+    if isinstance(permission, str):
+        imported.left_out.append(
+            f"permission {permission}: choose a mode yourself (`fugu help permissions`)"
+        )
+    _add_opencode_permissions(_table(permission), imported)
     _add_servers(imported, table.get("mcp"), _opencode_server)
     if files := _texts(table.get("instructions")):
         imported.left_out.append(
@@ -517,7 +582,7 @@ def _read_aider(table: Table, imported: ImportedSettings) -> None:
             continue
         if isinstance(base_url, str) and name.startswith("openai/"):
             model = name.removeprefix("openai/")
-            imported.agents.append(_custom_agent(model, base_url))
+            imported.add_own_agent(model, base_url)
             base_url_is_used = True
         else:
             _add_named_model(imported, name)

@@ -239,6 +239,79 @@ def test_servers_of_claude_codes_settings_are_taken_over_and_not_left_out(
     assert "taken over: MCP server own" in output and "mcpServers" not in output
 
 
+AWKWARD = {
+    "claude-code": (
+        {
+            ".claude/settings.json": json.dumps(
+                {
+                    "permissions": {"allow": "Bash(ls)", "deny": ["Read(.env)", 5]},
+                    "model": 5,
+                    "mcpServers": [],
+                }
+            )
+        },
+        ["permissions.allow: it is not a list", "permissions.deny: an item", "model: it is not"],
+    ),
+    "codex": (
+        {
+            ".codex/config.toml": """
+model = "m"
+model_provider = "corp"
+model_reasoning_effort = "boundless"
+[model_providers.corp]
+base_url = "https://x.example/v1?api-key=sk-secret"
+query_params = { api-version = "1" }
+"""
+        },
+        ["model m: its address holds a key", "query_params of provider corp", '"boundless"'],
+    ),
+    "opencode": (
+        {
+            ".config/opencode/opencode.json": json.dumps(
+                {
+                    "model": "a/x",
+                    "small_model": "b/x",
+                    "provider": {
+                        "a": {"options": {"baseURL": "https://a.example/v1"}},
+                        "b": {"options": {"baseURL": "https://b.example/v1"}},
+                    },
+                    "permission": "allow",
+                }
+            )
+        },
+        ["model x at https://b.example/v1: there is another", "permission allow: choose a mode"],
+    ),
+    "aider": (
+        {".aider.conf.yml": "model: openai/x\nopenai-api-base: http://me:sk-secret@x.example/v1\n"},
+        ["model x: base_url: must not hold a user name or password"],
+    ),
+}
+
+
+@pytest.mark.parametrize("source", AWKWARD)
+def test_what_has_an_unexpected_form_or_holds_a_key_is_left_out_with_the_reason(
+    capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    files, reasons = AWKWARD[source]
+    home_files(files)
+    assert init(source, dry_run=False) == 0
+    output = capsys.readouterr().out
+    for reason in reasons:
+        assert reason in output, output
+    written = Path.home() / ".fugurc"
+    assert "sk-secret" not in output
+    assert not written.exists() or "sk-secret" not in written.read_text()
+
+
+def test_a_server_of_opencodes_that_speaks_messages_keeps_its_api_and_its_variable() -> None:
+    options = {"baseURL": "https://proxy.example/v1", "apiKey": "{env:PROXY_KEY}"}
+    settings = {"model": "anthropic/claude-x", "provider": {"anthropic": {"options": options}}}
+    home_files({".config/opencode/opencode.json": json.dumps(settings)})
+    init("opencode", dry_run=False)
+    (agent,) = load_config(Path.cwd(), {}).config.agents
+    assert (agent.provider, agent.api_key_env) == ("anthropic", "PROXY_KEY")
+
+
 def test_a_file_that_cannot_be_written_is_named() -> None:
     home_files(CODEX)
     (Path.home() / ".fugurc").symlink_to(Path.home() / "file" / "fugurc")
