@@ -32,7 +32,11 @@ from fugu_cli.engine.environment import (
 )
 from fugu_cli.engine.recovery import finish_interrupted_undos
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
+from fugu_cli.extensions.instruction_files import (
+    MEMORY_FILE,
+    nested_instructions,
+    standing_instructions,
+)
 from fugu_cli.extensions.skills import Skill, describe_each
 from fugu_cli.messages import Call
 from fugu_cli.providers import Agent
@@ -464,10 +468,10 @@ def _instructions(loaded: LoadedConfig) -> str:
 
 def build_memory(loaded: LoadedConfig, mask: Callable[[str], str]) -> Memory:
     """Build the memory for work in `loaded.root`."""
-    from fugu_cli.extensions.memory import FILE, UNTRUSTED, Memory, left_out_note
+    from fugu_cli.extensions.memory import UNTRUSTED, Memory, left_out_note
 
     root, data = loaded.root, loaded.trust_data
-    told = [left_out_note(FILE, UNTRUSTED)] if root / FILE in loaded.ignored else []
+    told = [left_out_note(MEMORY_FILE, UNTRUSTED)] if root / MEMORY_FILE in loaded.ignored else []
 
     def counts(path: Path) -> bool:
         if loaded.vouched(path):

@@ -34,7 +34,6 @@ from fugu_cli.extensions import hook_settings as hooks
 from fugu_cli.extensions import instruction_files, mcp_settings
 from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.extensions.memory import FILE as MEMORY_FILE
 from fugu_cli.extensions.repository_code import TrustedCode
 from fugu_cli.extensions.skill_library import SkillLibrary, load_library
 from fugu_cli.safety.paths import is_file, is_folder, path_exists
@@ -315,7 +314,7 @@ def load_config(
         path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
     )
     untrusted = instruction_files.untrusted_instructions(folder, root, counts)
-    memory_file = root / MEMORY_FILE
+    memory_file = root / instruction_files.MEMORY_FILE
     if root != home.resolve() and is_file(memory_file) and not counts(memory_file):
         untrusted = (*untrusted, memory_file)
     if untrusted:

@@ -36,6 +36,8 @@ USER_FILES = (
     ".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md", ".claude/CLAUDE.md", ".gemini/GEMINI.md",
 )  # fmt: skip
 """The user's files in the home. Only the first that exists is read."""
+MEMORY_FILE = ".agents/MEMORY.md"
+"""The memory of a repository (memory.py)."""
 LIMIT = 32_000
 """The most characters of all files together. Every call of every agent pays for them."""
 NEARER = 8000

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.extensions.instruction_files import MEMORY_FILE
 from fugu_cli.formatting import plural, sanitize_for_screen
 from fugu_cli.safety.paths import inside, is_file, path_exists, protected_reason, real_path
 from fugu_cli.session.events import MemoryText
@@ -25,8 +26,6 @@ from fugu_cli.system.atomic_files import write_atomically
 Scope = Literal["repository", "user"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 NAME = "MEMORY.md"
-FILE = f".agents/{NAME}"
-"""The file of a repository. Trust covers all of `.agents`."""
 MOST_TOKENS = 1_500
 """Tokens of each file that agents read: its newest lines. Every new conversation pays for them."""
 UNTRUSTED = "you have not trusted it as it is (/trust, `fugu trust`)"
@@ -65,7 +64,7 @@ class Memory:
         """Return the file of a scope. It need not exist."""
         if scope == "repository":
             assert self.root is not None
-            return self.root / FILE
+            return self.root / MEMORY_FILE
         from platformdirs import user_config_path
 
         return user_config_path("fugu") / NAME
@@ -73,7 +72,7 @@ class Memory:
     def shown_path(self, scope: Scope) -> str:
         """Return the file's name for people and agents."""
         if scope == "repository":
-            return FILE
+            return MEMORY_FILE
         path = self.path(scope)
         home = Path.home()
         return f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
