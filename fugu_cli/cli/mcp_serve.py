@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fugu_cli import __version__
 from fugu_cli.cli.command_flags import McpServeFlags
 from fugu_cli.cli.flags import check_empty
+from fugu_cli.errors import ConfigError, FuguError
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -31,16 +32,39 @@ INSTRUCTIONS = (
 
 
 def serve_client(flags: McpServeFlags) -> int:
-    """Serve the client that started this process until it closes standard input."""
+    """Serve the client that started this process until it closes standard input. Raises ConfigError
+    where the administrator's settings cannot be read; the client's first request is answered with
+    that.
+    """
     check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     from fugu_cli.cli.current_folder import say
     from fugu_cli.cli.output import take_standard_streams
+    from fugu_cli.config.loader import check_managed_settings
     from fugu_cli.extensions.mcp_client import load_sdk
 
     if sys.stdin is not None and sys.stdin.isatty():
         say("this is for an MCP client, which starts it and speaks to it (`fugu help mcp-serve`)")
+    streams = take_standard_streams()
+    try:
+        check_managed_settings()
+    except ConfigError as error:
+        asyncio.run(_refuse(error, *streams))
+        raise
     load_sdk()
-    return asyncio.run(_serve(flags, *take_standard_streams()))
+    return asyncio.run(_serve(flags, *streams))
+
+
+async def _refuse(error: FuguError, source: int, sink: int) -> None:
+    """Answer the client's first request with an error."""
+    from fugu_cli.system.stdio_frames import INTERNAL_ERROR, StdioFrames
+
+    frames = StdioFrames(source, sink)
+    while (frame := await frames.receive()) is not None:
+        if "id" in frame:
+            fault = {"code": INTERNAL_ERROR, "message": f"{error}; {error.hint}"}
+            await frames.send({"jsonrpc": "2.0", "id": frame["id"], "error": fault})
+            break
+    await frames.close()
 
 
 async def _serve(flags: McpServeFlags, source: int, sink: int) -> int:

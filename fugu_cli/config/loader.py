@@ -370,6 +370,11 @@ def _plugins(
     return load_plugins(data, environ, refusal)
 
 
+def check_managed_settings() -> None:
+    """Raise ConfigError where the administrator's settings cannot be read or understood."""
+    _managed_settings(MANAGED_FILE)
+
+
 def _managed_settings(path: Path) -> ManagedSettings | None:
     try:
         path.lstat()

@@ -22,7 +22,7 @@ LONGEST_FRAME = 64 * 1024 * 1024
 """Bytes of the longest line that is read as a frame."""
 LAST_FRAMES_SECONDS = 5.0
 """Seconds that the reader has at the end to take the frames that were sent."""
-PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 Frame = dict[str, Any]
 
 

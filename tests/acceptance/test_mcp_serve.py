@@ -334,3 +334,26 @@ def test_a_client_that_dies_leaves_nothing_and_lines_that_are_no_requests_are_an
     process.stdout.close()
     assert process.wait(30) == 0
     assert any(isinstance(event, Interrupted) for event in place.events())
+
+
+def test_a_client_reads_why_fugu_does_not_start(place: Place) -> None:
+    settings = place.folder / "managed.toml"
+    settings.write_text("no_such_key = 1\n")
+    program = (
+        "import sys; from pathlib import Path; from fugu_cli.config import loader; "
+        f"loader.MANAGED_FILE = Path({str(settings)!r}); sys.argv[1:] = ['mcp', 'serve']; "
+        "from fugu_cli.__main__ import main; main()"
+    )
+    greeting = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {}}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(greeting).encode() + b"\n",
+        capture_output=True,
+        env=place.environ(),
+        cwd=place.repo,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    sentence = f"{settings}: unknown key 'no_such_key'; an administrator must mend it"
+    assert (answer["id"], answer["error"]["message"].startswith(sentence)) == (7, True)
+    assert (done.returncode, b"unknown key 'no_such_key'" in done.stderr) == (1, True)
