@@ -47,7 +47,11 @@ from fugu_cli.snapshots.tree_extras import (
     repository_state,
 )
 from fugu_cli.system.atomic_files import executable_bits, link_atomically, write_atomically
-from fugu_cli.system.resolved_files import resolved_folder
+from fugu_cli.system.resolved_files import (
+    remove_empty_folders,
+    resolved_entry,
+    resolved_folder,
+)
 
 EXPORTS = "exports"
 """The file in the store that names the contents fugu itself wrote into the repository."""
@@ -451,13 +455,8 @@ def _delete(root: Path, path: Path, *, folders: bool) -> None:
         resolved_folder(path.parent) as folder,
     ):
         (folder / path.name).unlink()
-    for folder in path.parents if folders else ():
-        if folder == root:
-            return
-        try:
-            folder.rmdir()
-        except OSError:
-            return
+    if folders:
+        remove_empty_folders(path.parent, root)
 
 
 def _inside(root: Path, name: str) -> Path:
@@ -486,7 +485,8 @@ async def _write_back(root: Path, path: Path, change: FileChange, data: bytes) -
     else:
         bits = _bits_as(mode, path.stat().st_mode & 0o7777)
         if change.before == change.after:
-            path.chmod(bits)
+            with resolved_entry(path) as entry:
+                entry.chmod(bits)
             return
     with resolved_folder(path.parent, make=True) as folder:
         write_atomically(path, data, bits, folder)

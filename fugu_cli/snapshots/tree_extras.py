@@ -22,6 +22,7 @@ from typing import NamedTuple
 from fugu_cli.safety.git_process import git_program, run_git
 from fugu_cli.snapshots.git_repositories import GIT_OPTIONS, Git, Repository, find_repository
 from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.system.resolved_files import remove_empty_folders, resolved_entry, resolved_folder
 
 PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
 EMPTY_FOLDER, LARGE_FILE, REPOSITORY = "folder", "large ", "repository "
@@ -341,19 +342,15 @@ def remove_folder_or_pipe(path: Path, root: Path) -> bool:
     if the path is neither.
     """
     try:
-        if stat.S_ISFIFO(path.lstat().st_mode):
-            path.unlink()
-            return True
-        path.rmdir()
+        with resolved_folder(path.parent) as folder:
+            entry = folder / path.name
+            if stat.S_ISFIFO(entry.lstat().st_mode):
+                entry.unlink()
+                return True
+            entry.rmdir()
     except OSError:
         return False
-    for folder in path.parents:
-        if folder == root:
-            break
-        try:
-            folder.rmdir()
-        except OSError:
-            break
+    remove_empty_folders(path.parent, root)
     return True
 
 
@@ -365,18 +362,20 @@ def apply_attribute(path: Path, word: str) -> bool:
     if attribute in {EMPTY_FOLDER, "pipe"}:
         if os.path.lexists(path):
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if attribute == EMPTY_FOLDER:
-            path.mkdir()
-        else:
-            os.mkfifo(path)
-            path.chmod(int(octal, 8))
+        with resolved_folder(path.parent, make=True) as folder:
+            if attribute == EMPTY_FOLDER:
+                (folder / path.name).mkdir()
+                return True
+            os.mkfifo(folder / path.name)
+        with resolved_entry(path) as entry:
+            entry.chmod(int(octal, 8))
         return True
     if path.is_symlink() or not path.is_file():
         return False
-    mode = stat.S_IMODE(path.stat().st_mode)
-    bits = int(octal, 8) if attribute == "mode" else usual_bits(mode)
-    if mode == bits:
-        return False
-    path.chmod(bits)
+    with resolved_entry(path) as entry:
+        mode = stat.S_IMODE(entry.stat().st_mode)
+        bits = int(octal, 8) if attribute == "mode" else usual_bits(mode)
+        if mode == bits:
+            return False
+        entry.chmod(bits)
     return True

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.system.processes import is_running
+from fugu_cli.system.resolved_files import resolved_entry, resolved_folder
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 
@@ -48,7 +49,7 @@ def write_atomically(
                 with contextlib.suppress(PermissionError):
                     os.fchown(file.fileno(), old.st_uid, old.st_gid)
             if old is not None and stat.S_ISREG(old.st_mode):
-                _keep_attributes(path, file.fileno())
+                _keep_attributes(written, file.fileno())
     except OSError as error:
         raise storage_error(error, path) from error
 
@@ -125,9 +126,10 @@ def _keep_attributes(path: Path, descriptor: int) -> None:
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):
-        for name in os.listxattr(path):
+        for name in os.listxattr(path, follow_symlinks=False):
             with contextlib.suppress(OSError):
-                os.setxattr(descriptor, name, os.getxattr(path, name))
+                value = os.getxattr(path, name, follow_symlinks=False)
+                os.setxattr(descriptor, name, value)
 
 
 def _lstat(path: Path) -> os.stat_result | None:
@@ -151,12 +153,16 @@ def _umask() -> int:
 
 
 def link_atomically(path: Path, target: str) -> None:
-    """Make a symbolic link at `path`, replacing any file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_prefix(), dir=path.parent) as folder:
-        temporary = Path(folder) / "link"
-        temporary.symlink_to(target)
-        temporary.replace(path)
+    """Make a symbolic link at `path`, replacing any file. Raises OSError, also where a link is in
+    the path.
+    """
+    with (
+        resolved_folder(path.parent, make=True) as folder,
+        tempfile.TemporaryDirectory(prefix=_prefix(), dir=folder) as temporary,
+    ):
+        link = Path(temporary) / "link"
+        link.symlink_to(target)
+        link.replace(folder / path.name)
 
 
 def executable_bits(bits: int, executable: bool) -> int:
@@ -165,5 +171,8 @@ def executable_bits(bits: int, executable: bool) -> int:
 
 
 def make_executable(path: Path, executable: bool) -> None:
-    """Set whether everybody who may read the file may run it. Raises OSError."""
-    path.chmod(executable_bits(stat.S_IMODE(path.stat().st_mode), executable))
+    """Set whether everybody who may read the file may run it. Raises OSError, also where a link is
+    in the path.
+    """
+    with resolved_entry(path) as entry:
+        entry.chmod(executable_bits(stat.S_IMODE(entry.stat().st_mode), executable))

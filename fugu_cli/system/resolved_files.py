@@ -57,6 +57,42 @@ def resolved_folder(folder: Path, *, make: bool = False) -> Iterator[Path]:
         os.close(descriptor)
 
 
+@contextmanager
+def resolved_entry(path: Path) -> Iterator[Path]:
+    """Yield a path that leads to what is at `path` now, whatever takes its place meanwhile. Raises
+    OSError where a link is in the path or at its end.
+
+    On systems without `/proc` a path with its last name is yielded once it has been looked at.
+    """
+    with resolved_folder(path.parent) as folder:
+        entry = folder / path.name
+        if entry.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        if folder.parent != _OF_THIS_PROCESS:
+            yield entry
+            return
+        descriptor = os.open(entry, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            yield _OF_THIS_PROCESS / str(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_empty_folders(folder: Path, root: Path) -> None:
+    """Remove a folder below `root` and the folders around it, up to the first that is not empty or
+    cannot be removed.
+    """
+    while folder != root:
+        try:
+            with resolved_folder(folder.parent) as above:
+                (above / folder.name).rmdir()
+        except OSError:
+            return
+        folder = folder.parent
+
+
 def _make_folder(name: str, parent: int) -> None:
     try:
         os.stat(name, dir_fd=parent, follow_symlinks=False)

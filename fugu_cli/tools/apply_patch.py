@@ -6,6 +6,7 @@ taken back if the disk refuses the rest.
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -318,7 +319,8 @@ def _write_outcomes(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
                 make_executable(outcome.path, outcome.executable)
     except (OSError, StorageError) as error:
         for earlier in reversed(written):
-            _write_content(earlier, earlier.old, workspace)
+            with contextlib.suppress(OSError):  # a link has taken its place: nothing is put there
+                _write_content(earlier, earlier.old, workspace)
         if isinstance(error, StorageError):
             raise
         raise _Misfit(f"{outcome.name} cannot be written: {error.strerror}.") from error

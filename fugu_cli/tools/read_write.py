@@ -8,6 +8,7 @@ since.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -66,22 +67,21 @@ async def read(arguments: ReadArguments, workspace: Workspace, say: Say) -> Tool
     if (refusal := not_a_file(path, arguments.path, workspace)) is not None:
         return refusal
     try:
-        size = path.stat().st_size
         with open_resolved(path) as file:
+            size = os.fstat(file.fileno()).st_size
             beginning = file.read(8192)
         media_kind = None if arguments.plain else repository_files.media_kind(beginning)
         if media_kind:
             return await _read_media(path, arguments, size, media_kind)
-        return _read_text(path, arguments, workspace, beginning)
+        return _read_text(path, arguments, workspace, size, beginning)
     except OSError as error:
         return ToolResult(text=f"{arguments.path} cannot be read: {error.strerror}.", ok=False)
 
 
 def _read_text(
-    path: Path, arguments: ReadArguments, workspace: Workspace, beginning: bytes
+    path: Path, arguments: ReadArguments, workspace: Workspace, size: int, beginning: bytes
 ) -> ToolResult:
-    """Read a text file that begins with `beginning`. Raises OSError."""
-    size = path.stat().st_size
+    """Read a text file of `size` bytes that begins with `beginning`. Raises OSError."""
     if repository_files.is_binary(beginning):
         return ToolResult(
             text=(
@@ -110,14 +110,14 @@ def _read_text(
 async def _read_media(
     path: Path, arguments: ReadArguments, size: int, media_kind: str
 ) -> ToolResult:
-    """Read a picture, a PDF, or the text of some of its pages."""
+    """Read a picture, a PDF, or the text of some of its pages. Raises OSError."""
     from fugu_cli.tools import media
 
     largest = media.MOST_READ if media_kind == "picture" else media.MOST_OF_A_PDF
     try:
         if size > largest:
             raise media.NotTaken(media.too_large(arguments.path, size, largest))
-        data = await asyncio.to_thread(path.read_bytes)
+        data = await asyncio.to_thread(read_resolved, path)
         if media_kind == "pdf" and {"offset", "limit"} & arguments.model_fields_set:
             count = arguments.limit if "limit" in arguments.model_fields_set else None
             return ToolResult(

@@ -7,6 +7,7 @@ Three tools that only read. Files that hold secrets are searched only when a pat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import re
@@ -24,6 +25,7 @@ from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.processes import reap
+from fugu_cli.system.resolved_files import open_resolved, resolved_folder
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, cut_between_marks, truncate, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
@@ -54,6 +56,8 @@ SEARCHED = 50_000_000
 """Bytes of a file in which such a line is looked up."""
 BYTES = 2_000_000
 """Output of ripgrep taken before it is stopped."""
+OPENED = "/dev/fd/"
+"""Before the number of a file that ripgrep gets opened."""
 NOTHING = "Nothing in "
 """The start of grep's answer when no line matches."""
 
@@ -100,24 +104,25 @@ async def list_folder(arguments: ListArguments, workspace: Workspace, say: Say) 
 
 def _entries(folder: Path, depth: int, indent: str) -> list[str]:
     lines: list[str] = []
-    with os.scandir(folder) as scanned:
-        entries = sorted(scanned, key=lambda entry: (not _is_folder(entry), entry.name))
-    for entry in entries:
-        if entry.name == ".git" or len(lines) > 10 * MOST:
-            continue
-        name = quoted_path(entry.name)
-        if entry.is_symlink():
-            lines.append(f"{indent}{name} -> {quoted_path(str(Path(entry).readlink()))}")
-        elif not entry.is_dir():
-            size = entry.stat(follow_symlinks=False).st_size
-            lines.append(f"{indent}{name}" + (f" ({size:,} bytes)" if size >= 100_000 else ""))
-        else:
-            lines.append(f"{indent}{name}/")
-            if depth > 1 and entry.name not in repository_files.SKIPPED_FOLDERS:
-                try:
-                    lines += _entries(Path(entry), depth - 1, indent + "  ")
-                except OSError as error:
-                    lines[-1] += f" ({error.strerror})"
+    with resolved_folder(folder) as opened:
+        with os.scandir(opened) as scanned:
+            entries = sorted(scanned, key=lambda entry: (not _is_folder(entry), entry.name))
+        for entry in entries:
+            if entry.name == ".git" or len(lines) > 10 * MOST:
+                continue
+            name = quoted_path(entry.name)
+            if entry.is_symlink():
+                lines.append(f"{indent}{name} -> {quoted_path(str(Path(entry).readlink()))}")
+            elif not entry.is_dir():
+                size = entry.stat(follow_symlinks=False).st_size
+                lines.append(f"{indent}{name}" + (f" ({size:,} bytes)" if size >= 100_000 else ""))
+            else:
+                lines.append(f"{indent}{name}/")
+                if depth > 1 and entry.name not in repository_files.SKIPPED_FOLDERS:
+                    try:
+                        lines += _entries(folder / entry.name, depth - 1, indent + "  ")
+                    except OSError as error:
+                        lines[-1] += f" ({error.strerror})"
     return lines
 
 
@@ -180,19 +185,21 @@ async def grep(arguments: GrepArguments, workspace: Workspace, say: Say) -> Tool
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
     options += ["--ignore-case"] if arguments.ignore_case else []
     if arguments.glob:
-        globs = dict.fromkeys((arguments.glob, arguments.glob.replace("[", "[[]")))
+        # ripgrep takes globs from the searched folder; agents write them from the root, too
+        above = _full_name(path, workspace.root, "")
+        given = (arguments.glob, arguments.glob.removeprefix(f"{above}/"))
+        globs = dict.fromkeys(
+            variant for glob in given for variant in (glob, glob.replace("[", "[[]"))
+        )
         options += [f"--glob={pattern}" for pattern in globs]
-    searched = str(path)
-    if path.is_relative_to(workspace.root):
-        searched = os.path.relpath(path, workspace.root)
-    answer = await _ripgrep(
-        options, workspace.root, workspace.root, "--regexp", arguments.pattern, "--", searched
-    )
+    options += ["--regexp", arguments.pattern]
+    answer = await _ripgrep(options, workspace.root, path)
     if isinstance(answer, ToolResult):
         return answer
     output, note = answer
     is_hidden = functools.cache(lambda name: _is_hidden(name, path, workspace))
-    lines = list(_matching_lines(output, is_hidden, workspace))
+    full_name = functools.partial(_full_name, path, workspace.root)
+    lines = list(_matching_lines(output, full_name, is_hidden, workspace))
     if not lines:
         return ToolResult(text=f"{NOTHING}{arguments.path} matches {arguments.pattern}.{note}")
     text = "\n".join(lines[:MOST])
@@ -212,16 +219,28 @@ def _is_hidden(name: str, searched: Path, workspace: Workspace) -> bool:
     return workspace.unread is not None and workspace.unread(path, workspace.root)
 
 
+def _full_name(searched: Path, root: Path, name: str) -> str:
+    """Return the path of a file that ripgrep names, below `root` relative to it. `searched` is the
+    folder or file that it went through.
+    """
+    path = searched if name.startswith(OPENED) else searched / name
+    return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
+
+
 def _matching_lines(
-    output: bytes, is_hidden: Callable[[str], bool], workspace: Workspace
+    output: bytes,
+    full_name: Callable[[str], str],
+    is_hidden: Callable[[str], bool],
+    workspace: Workspace,
 ) -> Iterator[str]:
     """Yield ripgrep's lines with path and number."""
     read_lines = functools.lru_cache(maxsize=1)(lambda path: _read_lines(workspace.root / path))
     for match in _FOUND.finditer(output):
         if (aside := match["aside"]) is not None:
-            yield aside.decode("utf-8", "replace")
+            name, colon, words = os.fsdecode(aside).partition(": binary file matches")
+            yield f"{quoted_path(full_name(name))}{colon}{words}" if colon else name
             continue
-        path = os.fsdecode(match["path"]).removeprefix("./")
+        path = full_name(os.fsdecode(match["path"]))
         if is_hidden(path):
             continue
         text = match["text"].decode("utf-8", "replace")
@@ -246,7 +265,8 @@ def _read_lines(path: Path) -> list[bytes]:
     as UTF-8.
     """
     try:
-        data = path.read_bytes() if path.stat().st_size <= SEARCHED else b""
+        with open_resolved(path) as file:
+            data = file.read() if os.fstat(file.fileno()).st_size <= SEARCHED else b""
     except OSError:
         return []
     return [] if data.startswith((b"\xff\xfe", b"\xfe\xff")) else data.split(b"\n")
@@ -284,9 +304,10 @@ def ripgrep(root: Path) -> str | None:
 
 
 async def _ripgrep(
-    options: Sequence[str], root: Path, folder: Path, *rest: str
+    options: Sequence[str], root: Path, searched: Path
 ) -> tuple[bytes, str] | ToolResult:
-    """Run ripgrep in `folder` with hidden files but without git's own.
+    """Run ripgrep on `searched`, a resolved folder or file, with hidden files but without git's
+    own. It follows no link that has come into the path.
 
     Return its output and a line about unreadable places, or a ToolResult if it fails.
     """
@@ -296,16 +317,27 @@ async def _ripgrep(
             "ripgrep (rg) is missing: it belongs to fugu's installation. Use list and read instead."
         )
         return ToolResult(text=text, ok=False)
+    words = [program, "--no-config", "--color=never", "--hidden", *options, "--glob=!.git", "--"]
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(program, "--no-config", "--color=never", "--hidden"),
-            *(*options, "--glob=!.git", *rest),
-            cwd=folder,
-            env=program_environment(root),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        with contextlib.ExitStack() as stack:
+            descriptors: list[int] = []
+            if searched.is_dir():
+                folder = stack.enter_context(resolved_folder(searched))
+                words.append("./")
+            else:
+                folder = Path("/")
+                descriptors.append(stack.enter_context(open_resolved(searched)).fileno())
+                is_opened = os.access(f"{OPENED}{descriptors[0]}", os.R_OK)
+                words.append(f"{OPENED}{descriptors[0]}" if is_opened else str(searched))
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                cwd=folder,
+                env=program_environment(root),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=descriptors,
+            )
     except OSError as error:  # the folder may not be entered, or an argument is too long
         return ToolResult(text=f"The search could not be started: {error.strerror}.", ok=False)
     try:
