@@ -211,7 +211,7 @@ def file_notes(event: ToolRan) -> list[str]:
     and what undo cannot take back.
     """
     while_ran: dict[str, list[str]] = {}
-    for path, command in event.made.unclaimed.items():
+    for path, command in event.effects.unclaimed.items():
         while_ran.setdefault(command, []).append(sanitize(path))
     unclaimed = [
         f"changed while {sanitize(command)} ran: {shorten(', '.join(paths), 120)}"

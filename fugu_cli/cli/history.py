@@ -248,7 +248,7 @@ def rewind(point: str | None, session: str, *, files: bool, conversation: bool, 
     records = read_records(store.find_session(loaded.config.data, loaded.root, session))
     for candidate in engine_undo.rewind_points([record.event for record in records]):
         if candidate.turn:
-            about = f"  {candidate.who}"
+            about = f"  {candidate.agent_and_role}"
         else:
             about = first_line(candidate.asked.said, 100)
         print_clean(f"{candidate.name:<5} {about}")
@@ -280,7 +280,7 @@ async def _rewind(name: str, session: str, *, files: bool, conversation: bool, y
             say(undone.left_words)
     if conversation:
         copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
-        say(f"{path.stem} stays as it was; a copy that ends before {point.called} is")
+        say(f"{path.stem} stays as it was; a copy that ends before {point.label} is")
         print_clean(copy.stem)
     return 3 if any(undone.is_partial for undone in done) else 0
 

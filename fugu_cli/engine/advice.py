@@ -196,7 +196,7 @@ def _prompt(
         for message in asker_prompt.messages
         if not (isinstance(message, FromTool) and message.call == call.id)  # it is under way
     ]
-    instructions = harness.told_instructions(turn, environment.instructions)
+    instructions = harness.turn_instructions(turn, environment.instructions)
     prompt = Prompt(
         system=prompts.fill(prompts.load("advisor"), instructions=instructions).strip(),
         messages=(*conversation, FromUser(text=question)),

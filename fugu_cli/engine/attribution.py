@@ -32,27 +32,30 @@ LABEL_LIMIT = 60
 
 
 def mark_unclaimed(
-    made: FileEffects, calls: Sequence[Call], root: Path, written: Collection[str] = ()
+    effects: FileEffects, calls: Sequence[Call], root: Path, written: Collection[str] = ()
 ) -> FileEffects:
-    """Mark what changed while `calls` ran and is not known to be their own. `written` are the
-    recorded paths that fugu's own tools wrote for them."""
-    if not any(made):
-        return made
+    """Return the effects; those that happened while `calls` ran and are not known to be their own
+    are marked with these calls. `written` are the recorded paths that fugu's own tools wrote.
+    """
+    if not any(effects):
+        return effects
     label = " and ".join(dict.fromkeys(map(_label, calls)))
     written_by_calls = [_WrittenByCall(call, root) for call in calls]
 
     def is_own(effect: FileChange | FileAttribute) -> bool:
         return effect.path in written or any(call.includes(effect) for call in written_by_calls)
 
-    changes = tuple(
-        change if is_own(change) else change.model_copy(update={"while_ran": label})
-        for change in made.changes
-    )
-    attributes = tuple(
-        attribute if is_own(attribute) else attribute.model_copy(update={"while_ran": label})
-        for attribute in made.attributes
-    )
-    return FileEffects(changes, attributes)
+    changes = []
+    for change in effects.changes:
+        if not is_own(change):
+            change = change.model_copy(update={"while_ran": label})
+        changes.append(change)
+    attributes = []
+    for attribute in effects.attributes:
+        if not is_own(attribute):
+            attribute = attribute.model_copy(update={"while_ran": label})
+        attributes.append(attribute)
+    return FileEffects(tuple(changes), tuple(attributes))
 
 
 def _label(call: Call) -> str:
@@ -81,9 +84,9 @@ class _WrittenByCall:
         self._files: set[Path] = set()
         self._patterns: list[str] = []
         self._folders: set[Path] = set()
-        """Folders in which what comes or goes is the call's own."""
+        """Every file that appears or disappears in these folders is the call's own."""
         self._emptied: set[Path] = set()
-        """Folders in which what goes is the call's own."""
+        """Every file that disappears from these folders is the call's own."""
         if facts_of(call.tool).command:
             self._read_line(_command_line(call))
         else:
@@ -94,12 +97,11 @@ class _WrittenByCall:
         path = self._root / paths.unquoted_path(effect.path)
         if path in self._files or any(path.match(pattern) for pattern in self._patterns):
             return True
-        came = isinstance(effect, FileChange) and effect.before is None
-        went = isinstance(effect, FileChange) and effect.after is None
-        above = set(path.parents)
-        if went and not self._emptied.isdisjoint(above):
+        appeared = isinstance(effect, FileChange) and effect.before is None
+        disappeared = isinstance(effect, FileChange) and effect.after is None
+        if disappeared and self._emptied.intersection(path.parents):
             return True
-        return (came or went) and not self._folders.isdisjoint(above)
+        return (appeared or disappeared) and bool(self._folders.intersection(path.parents))
 
     def _read_arguments(self, call: Call) -> None:
         """Add every text among the arguments, since it may be the path that is written."""
@@ -126,20 +128,23 @@ class _WrittenByCall:
             for redirect in command.redirects:
                 if redirect.writes:
                     self._add(redirect.target, folders)
-            words = list(_written_words(command))
+            if not writes_arguments(command):
+                continue
+            words = [word for word in command.words[1:] if not word.text.startswith("-")]
             for word in words:
                 self._add(word, folders)
-            self._read_folders(command, words, folders)
+            self._add_folders(command, words, folders)
 
     def _add(self, word: Word, folders: Sequence[Path]) -> None:
-        if not word.plain:
-            pattern = _EXPANDED.sub("*", word.text)
-            if pattern.strip("*?/."):
-                self._patterns += [os.path.normpath(folder / pattern) for folder in folders]
-        else:
+        """Add the path that a word names, or the pattern of paths that it may expand to."""
+        if word.plain:
             self._files |= set(self._located(word, folders))
+            return
+        pattern = _EXPANDED.sub("*", word.text)
+        if pattern.strip("*?/."):
+            self._patterns += [os.path.normpath(folder / pattern) for folder in folders]
 
-    def _read_folders(self, command: Command, words: list[Word], folders: Sequence[Path]) -> None:
+    def _add_folders(self, command: Command, words: list[Word], folders: Sequence[Path]) -> None:
         """Add what a command does to folders: `rm -r build` removes what is in it, `cp a b/` writes
         b/a.
         """
@@ -153,10 +158,9 @@ class _WrittenByCall:
             inside = {target / name for target in targets for name in names}
             self._files |= inside
             self._folders |= inside
-            if program == "mv" or any(
-                option.startswith("-") and {"r", "R", "a"} & {*option}
-                for option in command.arguments
-            ):
+            options = [option for option in command.arguments if option.startswith("-")]
+            is_recursive = any({"r", "R", "a"}.intersection(option) for option in options)
+            if program == "mv" or is_recursive:
                 self._folders |= set(targets)
 
     def _located(self, word: Word, folders: Sequence[Path]) -> Iterator[Path]:
@@ -166,11 +170,6 @@ class _WrittenByCall:
             if isinstance(resolved, Path) and not word.expands:
                 yield Path(os.path.normpath(folder / word.text))
                 yield resolved
-
-
-def _written_words(command: Command) -> Iterator[Word]:
-    if writes_arguments(command):
-        yield from (word for word in command.words[1:] if not word.text.startswith("-"))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -35,8 +35,8 @@ CANCELLED = "The user ended this run."
 
 
 class TestRunCanceller:
-    """The test runs under way. One object for a session. `allowed_by_user`: the user said yes to
-    fugu's own runs.
+    """Cancels the session's running tests when the user asks for it. `allowed_by_user`: the user
+    has allowed fugu to run the tests by itself.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class TestRunCanceller:
         return bool(running)
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """Return the tool so that the user can end its run. A result that was ended says so."""
+        """Return the tool with runs that `cancel` ends. The result then says that the user did."""
 
         async def run(arguments: object, workspace: Workspace, say: Say) -> ToolResult:
             task = asyncio.ensure_future(tool.run(arguments, workspace, say))
@@ -88,42 +88,42 @@ class TestRules(Value):
 def due_run(
     state: SessionState, turn: Turn | None, rules: TestRules, *, verifying: bool = False
 ) -> Call | None:
-    """Return the next run that the present work needs: the suite, the failing tests as they stood
-    before, or a check; None if everything is known. `verifying`: a Verifier is about to read it.
+    """Return the next run that the present work needs: the suite, the failing tests on the original
+    files, or a check; None if all results are known. `turn` is the turn that the run belongs to.
+    `verifying`: a Verifier is about to read the work.
     """
     request = state.request.asked
     if request is None:
         return None
+    call_id = f"c{len(state.events)}"
+    if turn is not None:
+        call_id = f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}"
     if _suite_due(state, rules, verifying=verifying):
-        return Call(id=_id(state.events, turn), tool=RUN_TESTS)
-    ids = (
-        state.request.lookup_due
-        if request.test_command is not None and rules.when != "never"
-        else None
-    )
-    if ids is not None:
-        run, changed = state.request.tests, state.request.changes
-        edited = [
-            {"path": path, "before": changed[path].before, "after": changed[path].after}
-            for path in tests_among(changed)
-        ]
-        fields = {
-            "tree": state.request.start_snapshot,
-            "ids": list(ids),
-            "failing": run is not None and not run.ok,
-        }
-        return Call.make(_id(state.events, turn), TESTS_BEFORE, **fields, edited=edited)
+        return Call(id=call_id, tool=RUN_TESTS)
+    if request.test_command is not None and rules.when != "never":
+        ids = state.request.lookup_due
+        if ids is not None:
+            return _call_of_tests_before(state, call_id, ids)
     for check in state.request.checks:
         if check.stale and not check.suite:
-            return Call(id=_id(state.events, turn), tool=RUN_CHECK, arguments=check.arguments)
+            return Call(id=call_id, tool=RUN_CHECK, arguments=check.arguments)
     return None
 
 
-def _id(events: Sequence[Event], turn: Turn | None) -> str:
-    return (
-        f"c{len(events)}"
-        if turn is None
-        else f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}"
+def _call_of_tests_before(state: SessionState, call_id: str, ids: Sequence[str]) -> Call:
+    """Return the call that finds out how these tests stood before the request."""
+    run, changes = state.request.tests, state.request.changes
+    edited = [
+        {"path": path, "before": changes[path].before, "after": changes[path].after}
+        for path in tests_among(changes)
+    ]
+    return Call.make(
+        call_id,
+        TESTS_BEFORE,
+        tree=state.request.start_snapshot,
+        ids=list(ids),
+        failing=run is not None and not run.ok,
+        edited=edited,
     )
 
 
@@ -133,28 +133,28 @@ def _suite_due(state: SessionState, rules: TestRules, *, verifying: bool) -> boo
         return False
     if state.request.suite_decides:
         return True
-    if rules.when == "never" or state.request.tests_skipped or not _changed(state):
+    if rules.when == "never" or state.request.tests_skipped or not _may_have_changed(state):
         return False
-    return verifying or rules.when == "always" or _seconds(state.events) <= rules.patience
+    return verifying or rules.when == "always" or _suite_seconds(state.events) <= rules.patience
 
 
-def _changed(state: SessionState) -> bool:
-    """Return whether something was changed, or may have been: a call that was killed can have
-    changed anything.
+def _may_have_changed(state: SessionState) -> bool:
+    """Return whether the request changed a file, or a call of it was killed, which can have changed
+    anything.
     """
-    return bool(state.request.changes) or any(
-        interrupted_calls(turn) for turn in state.request.turns
-    )
+    if state.request.changes:
+        return True
+    return any(interrupted_calls(turn) for turn in state.request.turns)
 
 
-def _seconds(events: Sequence[Event]) -> float:
-    """Return the seconds of the session's newest whole run, 0 if there was none."""
-    runs = (
-        event
-        for event in reversed(events)
-        if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS
-    )
-    return next((run.seconds for run in runs if is_whole_run(run.call) and not run.skipped), 0.0)
+def _suite_seconds(events: Sequence[Event]) -> float:
+    """Return the seconds that the session's newest run of the whole suite took, 0 for none."""
+    for event in reversed(events):
+        if not isinstance(event, ToolRan) or event.call.tool != RUN_TESTS:
+            continue
+        if is_whole_run(event.call) and not event.skipped:
+            return event.seconds
+    return 0.0
 
 
 def tests_unknown_notice(state: SessionState) -> str:
@@ -173,29 +173,29 @@ def tests_unknown_notice(state: SessionState) -> str:
 
 
 class Refusal(Value):
-    """No, with what the agent is told."""
+    """The user's no, with a message for the agent."""
 
     feedback: str
 
 
 Permission = Literal["once", "session", "no", "headless"] | Refusal
 AskPermission = Callable[[Call, policy.Judgement], Awaitable[Permission]]
-"""The one question that flows in: may this call run? Where nobody can be asked the answer is
-`headless`: no. `session` holds for what the judgement's `rule` says, else for its very target.
-Several may be asked at the same time."""
+"""Asks the user whether a call may run. `session` allows all calls that the judgement's `rule`
+matches, without a rule those with the same target. `headless` means no, because there is nobody to
+ask. Several questions may be open at the same time.
+"""
 
 
 MAX_WAIT_SECONDS = 180.0
-"""Seconds that a server is waited for at a stretch, where the user has set no limit."""
+"""The longest wait for a server in one piece, if the user has set no limit."""
 
 
 @dataclass(frozen=True)
 class WaitLimit:
-    """The time that a request waits in one piece while no agent is available. Tests bring their own
-    sleep.
+    """The time that a request waits in one piece while no agent is available.
 
-    `seconds` None: if a server said how long, `MAX_WAIT_SECONDS` at most. A number: that long after
-    any failure; 0 ends the request.
+    `seconds` None: wait only for servers that said how long, at most `MAX_WAIT_SECONDS`. A number:
+    wait that long after any failure; 0 ends the request at once.
     """
 
     seconds: float | None = None
@@ -203,14 +203,14 @@ class WaitLimit:
 
     @property
     def most(self) -> float:
-        """Seconds at most."""
+        """The longest wait in seconds."""
         return MAX_WAIT_SECONDS if self.seconds is None else self.seconds
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """The limits of a request. Money is in USD, a number for the request alone; `deadline` is on
-    the monotonic clock.
+    """The limits of a request. A `budget` that is a number holds for the request alone, in USD.
+    `deadline` is a time of `time.monotonic`; `replies` limits each turn.
     """
 
     budget: Limit = None
@@ -226,7 +226,8 @@ class Team:
     agents: Mapping[str, Agent]
     coordinator: Coordinator
     breaker: CircuitBreaker | None = None
-    """The unavailable agents after failures; None if every failure lasts until the request's end.
+    """Knows which agents are unavailable after failures; None if every failure lasts until the
+    request's end.
     """
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     """The time that a request waits when no agent is available."""
@@ -235,8 +236,8 @@ class Team:
 
 
 class ClientChannel(Protocol):
-    """The party that turns speak to if it is not the user of a repository: a client of `fugu
-    serve`. Plans and summaries are no turns, since only fugu reads them.
+    """A client of `fugu serve` that turns speak to instead of the user of a repository. Plans and
+    summaries do not pass through it, because only fugu reads them.
     """
 
     def render(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
@@ -266,7 +267,7 @@ class Environment:
     limits: RequestLimits = RequestLimits()
     instructions: str = ""
     somebody_to_ask: bool = True
-    """`ask` reaches somebody."""
+    """True if `ask` reaches a person."""
     remembers: bool = False
     """True if a call's dependencies are recorded with its result, for the tool memory of workflows."""
     denials: Denials | None = None
@@ -288,9 +289,9 @@ class Environment:
     never_advise: frozenset[str] = frozenset()
     """Agents that advise nobody."""
     test_canceller: TestRunCanceller = field(default_factory=TestRunCanceller)
-    """With which the user ends a test run of fugu's."""
+    """Ends fugu's own test runs when the user asks for it."""
     mode_switch: ModeSwitch = field(default_factory=ModeSwitch)
-    """Shared by all copies of this value: another mode holds for the request under way, too."""
+    """Shared by all copies of this value, so that a new mode holds for the running request, too."""
 
     @property
     def current_rules(self) -> policy.Rules:

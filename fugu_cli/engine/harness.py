@@ -42,19 +42,19 @@ MORE_ROOM = 2
 
 
 def next_step(state: SessionState, member: Member, environment: Environment) -> NextStep:
-    """Evidence, the agent's replies and calls, then the tests and checks that its changes make
-    due.
+    """Return what the newest turn needs next: evidence, then the agent's replies and calls, then
+    the tests and checks that its changes make due.
     """
     turn = state.request.turns[-1]
     if turn.failed is not None or turn.interrupted:
         return TurnClosed()
     if not turn.replies:
-        opening = _opening(state, turn, environment)
+        opening = _opening_evidence(state, turn, environment)
         return GatherEvidence(opening) if opening is not None else RequestReply()
     if calls := open_calls(turn):
         return RunCall(calls[0])
-    more = len(turn.replies) < environment.limits.replies
-    if more and has_more_room(turn, member):
+    may_reply_again = len(turn.replies) < environment.limits.replies
+    if may_reply_again and has_more_room(turn, member):
         return RequestReply()
     if not agent_is_done(turn, environment.limits.replies):
         return RequestReply()
@@ -63,9 +63,22 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
         or is_asked_to_choose_again(turn, turn.replies[-1])
         or steering.opens_reply(state)
     )
-    if more and is_asked_again:
+    if may_reply_again and is_asked_again:
         return RequestReply()
-    return _after(state, turn, environment)
+    if (call := _due_after_last_word(state, turn, environment)) is not None:
+        return GatherEvidence(call)
+    if _goes_on_with_failures(state, turn, environment):
+        return RequestReply()
+    return TurnClosed()
+
+
+def _due_after_last_word(state: SessionState, turn: Turn, environment: Environment) -> Call | None:
+    """Return the run of tests or a check that is due after an agent's last word. Other roles than
+    a Worker change nothing, but may have set a check.
+    """
+    if turn.assigned.role == "worker" or sets_check(turn):
+        return due_run(state, turn, environment.tests)
+    return None
 
 
 def has_more_room(turn: Turn, member: Member) -> bool:
@@ -81,7 +94,9 @@ def has_more_room(turn: Turn, member: Member) -> bool:
 def build_prompt(
     state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
 ) -> Prompt:
-    """Build the history as messages; for a Verifier the work as data."""
+    """Return the prompt for the newest turn's next reply. A Verifier reads the work as data, every
+    other role the session's history as messages.
+    """
     turn = state.request.turns[-1]
     if turn.assigned.role == "verifier" and not state.served:
         from fugu_cli.engine.verifier_message import verifier_messages
@@ -91,7 +106,7 @@ def build_prompt(
         messages = message_history.history(visible_part(state), tests_since(state, turn))
     return Prompt(
         system=prompts.fill(
-            prompts.load("system"), instructions=told_instructions(turn, instructions)
+            prompts.load("system"), instructions=turn_instructions(turn, instructions)
         ).strip(),
         messages=shown_media.as_shown(messages, _not_shown(state, member)),
         tools=tuple(tools),
@@ -154,7 +169,7 @@ def _is_at_hand(tool: AnyTool, state: SessionState, environment: Environment) ->
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:
     """Return why the turn may not make this call: its tool is not offered, or not for its role."""
     offered = offered_tools(state, environment)
-    if refusal := no_such_tool(call, state, environment, offered):
+    if refusal := _refusal_of_unoffered(call, state, environment, offered):
         return refusal
     role = state.request.turns[-1].assigned.role
     if role == "worker" or call.tool not in environment.toolbox:
@@ -222,10 +237,12 @@ def _has_subtasks(state: SessionState, turn: Turn) -> bool:
     return not turn.assigned.plan and (request is None or request.tier != "ultra")
 
 
-def told_instructions(turn: Turn, standing: str) -> str:
-    """Return the user's standing instructions, and those of the file that describes the subagent."""
+def turn_instructions(turn: Turn, standing: str) -> str:
+    """Return the user's standing instructions and, for a subtask, those of its subagent's file."""
     task = turn.assigned.subtask
-    return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
+    if task is None or not task.brief:
+        return standing
+    return f"{standing}\n\n{task.brief}".strip()
 
 
 def _request_of(state: SessionState, turn: Turn) -> str:
@@ -242,23 +259,27 @@ def _not_shown(state: SessionState, member: Member) -> shown_media.WhyNot:
     return shown_media.why_not(vision=member.vision, documents=member.documents, refused=refused)
 
 
-def no_such_tool(
+def _refusal_of_unoffered(
     call: Call, state: SessionState, environment: Environment, offered: Sequence[ToolSpec]
 ) -> str:
-    """Return why a call of a tool that was not offered is not made; "" for others."""
-    role = state.request.turns[-1].assigned.role.capitalize()
-    absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
+    """Return why a call of an existing tool that was not offered is not made; "" for other calls."""
+    names = [spec.name for spec in offered]
+    if call.tool in names or call.tool not in environment.toolbox:
+        return ""
     request = state.request.asked
-    if absent and request is not None and request.only_reads:
-        names = ", ".join(spec.name for spec in offered)
-        return f"this question is answered by reading files ({names}) and the data that it holds"
-    if absent and environment.current_rules.mode == "plan":
+    if request is not None and request.only_reads:
+        return (
+            f"this question is answered by reading files ({', '.join(names)}) and the data that it "
+            f"holds"
+        )
+    if environment.current_rules.mode == "plan":
         return f"plan mode only reads and has no tool {call.tool}. {policy.PLAN_WAY_OUT}"
-    if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
+    role = state.request.turns[-1].assigned.role
+    if role == "worker" and _is_deferred(environment.toolbox[call.tool]):
         return (
             f"{call.tool} was not found yet: call {FIND_TOOLS} first, which shows how it is called"
         )
-    return f"a {role} has no tool {call.tool}. {policy.GO_ON_WITHOUT}" if absent else ""
+    return f"a {role.capitalize()} has no tool {call.tool}. {policy.GO_ON_WITHOUT}"
 
 
 def _is_deferred(tool: AnyTool) -> bool:
@@ -273,9 +294,10 @@ def _is_for_every_role(tool: AnyTool) -> bool:
     return tool.roles == "all" or (tool.roles == "" and tool.effect == "reads")
 
 
-def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call | None:
-    """Return the next piece of evidence that a turn opens with; None when it has all. A Verifier is
-    shown the tests and the diff, and the diff also who goes on with what others changed.
+def _opening_evidence(state: SessionState, turn: Turn, environment: Environment) -> Call | None:
+    """Return the call that gathers the next piece of evidence a turn opens with, None after the
+    last one. A Verifier sees the tests and the diff; an agent that continues the changes of others
+    sees the diff.
     """
     if turn.assigned.subtask is not None:
         return None
@@ -283,9 +305,11 @@ def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call 
         call = due_run(state, turn, environment.tests, verifying=True)
         return call if call is not None else diff_due(state, turn)
     if turn.assigned.plan:
-        return diff_due(state, turn) if _takes_over_changes(state, turn) else None
-    since = _turns_since_own(state, turn)
-    return diff_due(state, turn) if any(earlier.changes for earlier in since) else None
+        continues_changes = _takes_over_changes(state, turn)
+    else:
+        others = _turns_since_own(state, turn)
+        continues_changes = any(earlier.changes for earlier in others)
+    return diff_due(state, turn) if continues_changes else None
 
 
 def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
@@ -305,11 +329,13 @@ def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
 
 
 def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:
-    """Return the turns of others since the agent's own last one that it reads word for word."""
+    """Return the turns after the newest one that the agent reads word for word: its own newest turn
+    that was not a Verifier's.
+    """
     others: list[Turn] = []
     for earlier in state.request.turns[:-1]:
-        own = earlier.assigned.agent == turn.assigned.agent
-        if own and earlier.assigned.role != "verifier":
+        is_own = earlier.assigned.agent == turn.assigned.agent
+        if is_own and earlier.assigned.role != "verifier":
             others = []
         else:
             others.append(earlier)
@@ -318,30 +344,24 @@ def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:
 
 def diff_due(state: SessionState, turn: Turn) -> Call | None:
     """Return the call that shows the turn the request's diff. None if the turn has been shown it,
-    or if undo is limited.
+    or if there is no snapshot of the request's start.
     """
-    began = state.request.start_snapshot
-    done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
-    if not began or "diff" in done:
+    snapshot = state.request.start_snapshot
+    for run in turn.runs:
+        if run.evidence and run.result is not None and run.permitted.call.tool == "diff":
+            return None
+    if not snapshot:
         return None
-    more = [
+    arguments: dict[str, object] = {"since": snapshot}
+    unsnapshotted = [
         (change.path, change.before, change.after)
         for change in state.request.unsnapshotted_changes.values()
     ]
-    arguments = {"since": began} | ({"beside": more} if more else {})
+    if unsnapshotted:
+        arguments["beside"] = unsnapshotted
     return Call.make(
         f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}", "diff", **arguments
     )
-
-
-def _after(state: SessionState, turn: Turn, environment: Environment) -> NextStep:
-    """After the agent's last word: the tests and checks that are due, then perhaps another word."""
-    if turn.assigned.role != "worker":
-        call = due_run(state, turn, environment.tests) if sets_check(turn) else None
-        return GatherEvidence(call) if call is not None else TurnClosed()
-    if (call := due_run(state, turn, environment.tests)) is not None:
-        return GatherEvidence(call)
-    return RequestReply() if _goes_on_with_failures(state, turn, environment) else TurnClosed()
 
 
 def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environment) -> bool:
@@ -349,7 +369,9 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
     that speak against the work, or whose report names a file that it changed. A turn is shown them
     only once, and the same results are shown to one Worker only.
     """
-    if turn.assigned.plan or turn.assigned.subtask is not None or environment.rules.mode == "plan":
+    if turn.assigned.role != "worker" or turn.assigned.plan or turn.assigned.subtask is not None:
+        return False
+    if environment.rules.mode == "plan":
         return False
     if not turn.concluded or turn.unable is not None:
         return False
@@ -404,21 +426,23 @@ def sets_check(turn: Turn) -> bool:
 
 
 def agent_is_done(turn: Turn, replies: int) -> bool:
-    """Return whether the agent's part is over: no calls left, no more replies allowed, or nothing
-    but repeats.
+    """Return whether the agent's part is over: its newest reply makes no call, it has used its
+    `replies`, or it repeats a call that fails.
     """
     newest = turn.replies[-1]
     if not newest.calls or len(turn.replies) >= replies:
         return True
-    last = newest.calls[-1]
-    failed: list[Call] = []
+    last_call = newest.calls[-1]
+    failures = 0
     for run in turn.runs:
+        call = run.permitted.call
         if run.result is not None and run.result.changes:
-            failed = []  # what failed before may succeed now
-        elif run.result is None or not run.result.ok:
-            failed.append(run.permitted.call)
-    same = [call for call in failed if (call.tool, call.arguments) == (last.tool, last.arguments)]
-    return len(same) >= SAME_CALL_LIMIT
+            failures = 0  # the call may succeed after a change
+        elif run.result is not None and run.result.ok:
+            continue
+        elif (call.tool, call.arguments) == (last_call.tool, last_call.arguments):
+            failures += 1
+    return failures >= SAME_CALL_LIMIT
 
 
 def conversation(state: SessionState, member: Member, environment: Environment) -> Prompt:

@@ -45,72 +45,69 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
     if log.state.request.asked is None:
         raise ValueError("there is no request to drive")
     context = TurnContext(log, team, environment)
-    clock = asyncio.timeout_at(_loop_time(environment.limits.deadline))
+    seconds_left = None
+    if environment.limits.deadline is not None:
+        seconds_left = environment.limits.deadline - time.monotonic()
+    time_limit = asyncio.timeout(seconds_left)
     try:
-        async with clock:
+        async with time_limit:
             await recover(log, environment.workspace)
-            for subtask in log.state.request.open_subtasks:  # its call is not run again
+            for subtask in log.state.request.open_subtasks:
+                # its call is not run again
                 log.append(Interrupted(turn=subtask.number, reason="it was killed"))
             while (end := log.state.request.finished) is None:
                 await _step(context)
             return end
     except TimeoutError:
-        if not clock.expired():
+        if not time_limit.expired():
             raise
-        _cut(context)
+        _record_cut(context)
         end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
         log.append(end)
         return end
     except asyncio.CancelledError:
-        _cut(context)
+        _record_cut(context)
         raise
 
 
-def _loop_time(deadline: float | None) -> float | None:
-    return (
-        None
-        if deadline is None
-        else asyncio.get_running_loop().time() + deadline - time.monotonic()
-    )
+def _record_cut(context: TurnContext) -> None:
+    """Record that the open turns were cut off. If none is open, turn 0 is recorded as cut off.
 
-
-def _cut(context: TurnContext) -> None:
-    """Record that the open turns were cut. A turn whose reply was being written has recorded that
-    itself, with the text so far. If no turn was open, turn 0 is recorded as cut, and closed turns
-    keep their work.
+    A turn whose reply was being written has recorded that itself, with the text so far.
     """
     log = context.log
-    is_finished = log.state.request.finished is not None
-    open_now = [] if is_finished else parallel_turns.open_turns(context)
-    if not is_finished:
-        open_now = [*(subtask.number for subtask in log.state.request.open_subtasks), *open_now]
-    for number in open_now:
+    open_numbers: list[int] = []
+    if log.state.request.finished is None:
+        open_numbers += [subtask.number for subtask in log.state.request.open_subtasks]
+        open_numbers += parallel_turns.open_turns(context)
+    for number in open_numbers:
         log.append(Interrupted(turn=number))
-    if not open_now and not isinstance(log.events[-1], Interrupted):
+    if not open_numbers and not isinstance(log.events[-1], Interrupted):
         log.append(Interrupted(turn=0))
 
 
 async def _step(context: TurnContext) -> None:
-    """Do one step: run the open turns to their ends, or find out what a decision needs, or decide."""
-    if open_now := parallel_turns.open_turns(context):
-        await parallel_turns.run_turns(context, open_now)
+    """Do one step: run the open turns to their ends, or gather what a decision needs, or decide."""
+    if open_numbers := parallel_turns.open_turns(context):
+        await parallel_turns.run_turns(context, open_numbers)
     elif (due := _due_after_a_cut(context)) is not None:
         await _gather(context, due)
     elif (attached := _due_attachment(context)) is not None:
-        await _attach(context, attached)
+        await _read_attachment(context, attached)
     else:
         await _decide(context)
 
 
-async def _gather(context: TurnContext, due: Call) -> None:
+async def _gather(context: TurnContext, evidence: Call) -> None:
     from fugu_cli.engine.tool_calls import run_evidence  # not before the first reply is asked for
 
-    await run_evidence(context.log, context.environment, 0, due)
+    await run_evidence(context.log, context.environment, 0, evidence)
 
 
-async def _attach(context: TurnContext, attached: Call) -> None:
-    """Read what the request names. The user has named an MCP server's resource: no rule has to
-    allow it, one may forbid it."""
+async def _read_attachment(context: TurnContext, attached: Call) -> None:
+    """Read a file or an MCP server's resource that the request names. A resource needs no rule
+    that allows it, because the user named it; a rule may still deny it.
+    """
     from fugu_cli.engine.tool_calls import run_call
 
     environment = context.environment
@@ -123,13 +120,13 @@ async def _attach(context: TurnContext, attached: Call) -> None:
 
 
 async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
-    """Add the tests near the change that nobody ran. If no tests ran at all, the end says so itself."""
+    """Return the end with the tests near the change that nobody ran, unless no tests ran at all."""
     state = context.log.state
     request, changed = state.request.asked, state.request.changes
     if request is None or not changed:
         return end
     if request.test_command is not None and state.request.tests is None:
-        return end  # no tests ran at all, which the end says
+        return end  # the end says already that no tests ran
     from fugu_cli.safety.policy.readers import is_read
     from fugu_cli.testing.untested_parts import untested_commands
 

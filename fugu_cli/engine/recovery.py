@@ -21,7 +21,6 @@ from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
-    FileAttribute,
     FileChange,
     FileEffects,
     Interrupted,
@@ -48,7 +47,7 @@ async def recover(log: Log, workspace: Workspace) -> None:
         record = _interrupted_undo(log)
         assert record is not None
         planned = record.event.planned
-        done = workspace.history.standing(planned.made).made
+        done = workspace.history.standing(planned.effects).effects
         _end_undo(log, workspace, planned, done, tuple(change.path for change in done.changes))
     await record_killed_calls(log, workspace)
 
@@ -60,8 +59,10 @@ async def carry_out(log: Log, workspace: Workspace, planned: Undone) -> Undone:
     if log.path is not None:
         write_atomically(_marker(log, workspace), str(log.path).encode("utf-8", "surrogateescape"))
     log.append(UndoStarted(planned=planned, snapshot=snapshot))
-    restored = await workspace.take_back(planned.made.back)
-    return _end_undo(log, workspace, planned, planned.made.without(restored.left), restored.paths)
+    restored = await workspace.take_back(planned.effects.back)
+    return _end_undo(
+        log, workspace, planned, planned.effects.without(restored.left), restored.paths
+    )
 
 
 async def finish_interrupted_undo(log: Log, workspace: Workspace) -> Undone | None:
@@ -72,17 +73,20 @@ async def finish_interrupted_undo(log: Log, workspace: Workspace) -> Undone | No
     if record is None:
         return None
     planned = record.event.planned
-    restored = await workspace.take_back(planned.made.back)
-    done = planned.made.without(restored.left)
-    put_back = dict.fromkeys([*(change.path for change in done.changes), *restored.paths])
+    restored = await workspace.take_back(planned.effects.back)
+    done = planned.effects.without(restored.left)
+    changed = [change.path for change in done.changes]
+    put_back = dict.fromkeys([*changed, *restored.paths])
     folders = {_file_of(workspace, change).parent for change in planned.changes}
     remove_drafts(folders, since=record.at)
     return _end_undo(log, workspace, planned, done, tuple(put_back))
 
 
 def finish_interrupted_undos(workspace: Workspace, journal: Log) -> tuple[str, ...]:
-    """Finish what killed processes left half undone in this folder, in any session; a line for each.
-    `journal` is the session that is open already. For a thread without an event loop of its own.
+    """Finish the undos that killed processes began in this folder, in all sessions. Return a line
+    about each.
+
+    `journal` is the session that is open already. Runs its own event loops in another thread.
     """
     lines: list[str] = []
     for marker in sorted(workspace.store.glob(f"{MARKER}*")):
@@ -95,9 +99,9 @@ def finish_interrupted_undos(workspace: Workspace, journal: Log) -> tuple[str, .
             marker.unlink(missing_ok=True)
             continue
         try:
-            with ThreadPoolExecutor(1) as thread:
-                finishing = thread.submit(asyncio.run, finish_interrupted_undo(log, workspace))
-                undone = finishing.result()
+            with ThreadPoolExecutor(1) as executor:
+                future = executor.submit(asyncio.run, finish_interrupted_undo(log, workspace))
+                undone = future.result()
             marker.unlink(missing_ok=True)
             if undone is not None:
                 lines.append(finished_text(undone))
@@ -138,7 +142,10 @@ def _interrupted_undo(log: Log) -> _StartedRecord | None:
 def _end_undo(
     log: Log, workspace: Workspace, planned: Undone, done: FileEffects, put_back: tuple[str, ...]
 ) -> Undone:
-    left = [path for path in _paths_of(planned.made) if path not in _paths_of(done)]
+    """Record the end of an undo. `done` are the effects that it took back, `put_back` the paths of
+    the files that it restored.
+    """
+    left = [path for path in planned.effects.paths if path not in done.paths]
     undone = planned.model_copy(
         update={
             "paths": put_back,
@@ -153,11 +160,6 @@ def _end_undo(
     return undone
 
 
-def _paths_of(effects: FileEffects) -> list[str]:
-    changed = (change.path for change in effects.changes)
-    return [*changed, *(attribute.path for attribute in effects.attributes)]
-
-
 def _marker(log: Log, workspace: Workspace) -> Path:
     assert log.path is not None
     return workspace.store / f"{MARKER}{log.path.stem}"
@@ -168,12 +170,12 @@ def _file_of(workspace: Workspace, change: FileChange) -> Path:
 
 
 GRACE_SECONDS = 0.1
-"""Seconds by which the clock of a disk may be behind."""
+"""Seconds by which a disk's clock may differ from ours."""
 
 
 async def record_killed_calls(log: Log, workspace: Workspace) -> None:
-    """Record what the killed calls of the newest request did. Where no snapshot tells, nothing.
-    Raises StorageError.
+    """Record the file changes of the newest request's killed calls, if there is a snapshot to
+    compare with. Raises StorageError.
     """
     events = log.state.request.events
     killed = [index for index in range(len(events)) if _was_killed(events, index)]
@@ -182,22 +184,20 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     first = len(log.events) - len(events) + killed[0]
     from fugu_cli.engine.attribution import mark_unclaimed
 
-    snapshots = (
-        e.snapshot
-        for e in reversed(log.events[: first + 1])
-        if isinstance(e, Asked | Assigned | Permitted) and e.snapshot
-    )
-    before = next(snapshots, "")
-    changed = await workspace.history.since(before) if before else NO_EFFECTS
-    made = _until(changed, _end_of_call(log, first), workspace.root)
-    drafts = [change for change in made.changes if _is_new_draft(change)]
+    effects = NO_EFFECTS
+    for event in reversed(log.events[: first + 1]):
+        if isinstance(event, Asked | Assigned | Permitted) and event.snapshot:
+            effects = await workspace.history.since(event.snapshot)
+            break
+    effects = _without_later(effects, _end_of_call(log, first), workspace.root)
+    drafts = [change for change in effects.changes if _is_new_draft(change)]
     folders = {_file_of(workspace, change).parent for change in drafts}
     remove_drafts(folders, since=log.records[first].at)
-    made = made.without({change.path for change in drafts})
+    effects = effects.without({change.path for change in drafts})
     calls = [event for index in killed if isinstance(event := events[index], Permitted)]
-    made = mark_unclaimed(made, [permitted.call for permitted in calls], workspace.root)
+    effects = mark_unclaimed(effects, [permitted.call for permitted in calls], workspace.root)
     if all(facts_of(permitted.call.tool).writes_files for permitted in calls):
-        made = made.without(made.unclaimed)  # fugu's own tools write what they name alone
+        effects = effects.without(effects.unclaimed)  # these tools write only what they name
     for permitted in calls:
         log.append(
             ToolRan(
@@ -205,11 +205,11 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
                 call=_killed_call(permitted.call),
                 output=INTERRUPTED,
                 ok=False,
-                changes=made.changes,
-                attributes=made.attributes,
+                changes=effects.changes,
+                attributes=effects.attributes,
             )
         )
-        made = NO_EFFECTS  # of calls that ran at the same time, one result names all changes
+        effects = NO_EFFECTS  # of calls that ran at the same time, one result names all changes
 
 
 def _is_new_draft(change: FileChange) -> bool:
@@ -217,7 +217,7 @@ def _is_new_draft(change: FileChange) -> bool:
 
 
 def _was_killed(events: Sequence[Event], index: int) -> bool:
-    """Return whether a call in the repository that may have changed something began here and has no
+    """Return whether the event permits a call that may have changed the repository and has no
     result.
     """
     permitted = events[index]
@@ -225,49 +225,46 @@ def _was_killed(events: Sequence[Event], index: int) -> bool:
         return False
     if not permitted.snapshot:
         return False
-    assigned = next(
-        (
-            e
-            for e in reversed(events[:index])
-            if isinstance(e, Assigned) and e.turn == permitted.turn
-        ),
-        None,
-    )
-    if assigned is not None and assigned.worktree:
-        return False
-    results = {
-        e.call.id for e in events[index:] if isinstance(e, ToolRan) and e.turn == permitted.turn
+    for event in reversed(events[:index]):
+        if isinstance(event, Assigned) and event.turn == permitted.turn:
+            if event.worktree:
+                return False
+            break
+    result_ids = {
+        event.call.id
+        for event in events[index:]
+        if isinstance(event, ToolRan) and event.turn == permitted.turn
     }
-    return results.isdisjoint({permitted.call.id, _killed_call(permitted.call).id})
+    return result_ids.isdisjoint({permitted.call.id, _killed_call(permitted.call).id})
 
 
 def _killed_call(call: Call) -> Call:
-    """Return the call whose result tells what a killed `call` did. It does not answer that call:
-    nobody takes it for the tests' result, or an agent's.
+    """Return the call under which the file changes of a killed `call` are recorded. Its id and tool
+    differ, so that its result is not taken for the result of `call`.
     """
     return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
 
 
 def _end_of_call(log: Log, index: int) -> float:
-    """When the call that began at this index of the log was killed, in seconds since the epoch:
-    what the log says, else when its process was last known to live."""
+    """Return when the call at this index of the log was killed, in seconds since the epoch: the
+    time of the interruption if it was recorded, else when its process was last known to be alive.
+    """
     for record in log.records[index + 1 :]:
         if isinstance(record.event, Interrupted):
             return record.at + GRACE_SECONDS
     return log.left + 2 * HEARTBEAT_SECONDS
 
 
-def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
-    """Leave out what was written since. A file that is gone was deleted: to bring it back loses
-    nothing.
+def _without_later(effects: FileEffects, end: float, root: Path) -> FileEffects:
+    """Return the effects without those on files that were written after `end`. Deletions stay,
+    because an undo of them loses nothing.
     """
-
-    def before_the_end(effect: FileChange | FileAttribute) -> bool:
+    later = set()
+    for path in effects.paths:
         try:
-            return (root / paths.unquoted_path(effect.path)).lstat().st_ctime <= end
+            written_at = (root / paths.unquoted_path(path)).lstat().st_ctime
         except OSError:
-            return True
-
-    changes = filter(before_the_end, made.changes)
-    attributes = filter(before_the_end, made.attributes)
-    return FileEffects(tuple(changes), tuple(attributes))
+            continue
+        if written_at > end:
+            later.add(path)
+    return effects.without(later)

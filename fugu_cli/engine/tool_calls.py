@@ -1,5 +1,5 @@
-"""One call of a tool: policy, approval, execution, result. Also the environment in which agents
-work.
+"""Carries out one call of a tool: hooks and policy judge it, the user is perhaps asked, it runs,
+and its result is recorded. turn.py calls `run_call` for agents and `run_evidence` for fugu itself.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ from fugu_cli.tools.workspace import Workspace
 
 NO_SNAPSHOT = (
     "It was not run and does not count: something was changed already, and outside a git "
-    "repository the files as they"
-    " were before cannot be laid out."
+    "repository the files as they were before cannot be laid out."
 )
 
 
 def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
-    """Return the tool; one that sets a check runs on the original files if something was changed
-    already.
+    """Return the tool. If it sets an acceptance check and the request has changed files already, it
+    runs in a copy with the original files.
     """
     if tool.name != ACCEPTANCE_CHECK or not state.request.changes:
         return tool
@@ -74,12 +73,10 @@ def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
     return replace(tool, run=run)
 
 
-"""Runs of fugu's that the user may end."""
 CUT_OFF = (
     "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so "
-    "its arguments are not "
-    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, "
-    "the others with edit."
+    "its arguments are not whole. Nothing was changed. Say less at once: a long file in parts, the "
+    "first with write, the others with edit."
 )
 NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
@@ -89,13 +86,15 @@ async def run_call(
     environment: Environment,
     number: int,
     recorded: Call,
-    barred: Callable[[Call], str] = lambda _: "",
+    refusal_of: Callable[[Call], str] = lambda _: "",
     *,
     only_reads: bool = False,
 ) -> None:
     """Judge the agent's call, ask about it if necessary, record the permission and run it.
-    `recorded` is the call as the log holds it. `barred` says why the turn must not make it.
-    `only_reads`: the turn changes nothing, so its commands cannot write the repository.
+
+    `recorded` is the call as the log holds it, with secrets masked. `refusal_of` returns why the
+    turn must not make a call, "" if it may. `only_reads`: the turn changes nothing, so its commands
+    cannot write the repository.
     """
     try:
         call = secret_restoration.restore_secrets(
@@ -103,25 +102,27 @@ async def run_call(
             environment.toolbox,
             environment.workspace,
             recorded,
-            alone=_alone(log, environment, number),
+            alone=_has_withheld_files(log, environment, number),
         )
-        reason = barred(call)
+        reason = refusal_of(call)
     except secret_restoration.UnrestorableMark as error:
         call, reason = recorded, str(error)
     if reason:
         log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
         return
-    judgement, hooked = _judged(environment, call), HookVerdict(call)
+    judgement, hook = _judge(environment, call), HookVerdict(call)
     if judgement.verdict != "deny" and environment.hooks is not None:
-        hooked = await _hooked(environment, call)
-        judgement = _judged(environment, hooked.call)
-    made = RestoredCall(recorded if hooked.call == call else hooked.call, hooked.call)
-    if (
-        "ask" in (judgement.verdict, hooked.decision)
-        and judgement.verdict != "deny"
-        and hooked.decision != "deny"
-    ):
-        fault = _cannot_run(log, environment, number, made.call)
+        hook = await _hook_verdict(environment, call)
+        judgement = _judge(environment, hook.call)
+    made = RestoredCall(recorded if hook.call == call else hook.call, hook.call)
+    preface = ""
+    if made.call != call:
+        preface += f"[A hook changed the arguments: {made.call.arguments}]\n"
+    if hook.context:
+        preface += f"[A hook says: {hook.context}]\n"
+    verdicts = {judgement.verdict, hook.decision}
+    if "ask" in verdicts and "deny" not in verdicts:
+        fault = _error_before_run(log, environment, number, made.call)
         if fault is not None:
             log.append(
                 Permitted(
@@ -132,71 +133,54 @@ async def run_call(
                     reason=NOTHING_TO_ASK,
                 )
             )
-            preface = _told(call, made.call, hooked.context)
-            log.append(
-                ToolRan(
-                    turn=number,
-                    call=made.recorded,
-                    output=preface + mark_injection(fault.text),
-                    ok=False,
-                )
-            )
+            output = preface + mark_injection(fault.text)
+            log.append(ToolRan(turn=number, call=made.recorded, output=output, ok=False))
             return
-    permit = await _permission(
-        log, environment, made, hooked, _with_subtask(log, number, judgement)
-    )
+    turn = log.state.request.turn(number)
+    if turn is not None and turn.assigned.subtask is not None:
+        title = turn.assigned.subtask.title
+        judgement = judgement.model_copy(update={"subtask": title})
+    permit = await _permission(log, environment, made, hook, judgement)
     reads = judgement.reads or (only_reads and made.call.tool == BASH.name)
     snapshot = None
     if permit.allowed:
-        snapshot = await _before(environment, made.call, reads=reads)
+        snapshot = await _snapshot_before(environment, made.call, reads=reads)
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
-        preface = _told(call, made.call, hooked.context)
-        await _finish_tool(log, environment, made.call, preface, judgement, reads=reads)
+        await _run_permitted(log, environment, made.call, preface, judgement, reads=reads)
     if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
 
-def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.Judgement:
-    """Return the judgement with the title of the subtask that asks, if the turn is one."""
+def _has_withheld_files(log: Log, environment: Environment, number: int) -> bool:
+    """Return whether some files are withheld from the turn's agent."""
     turn = log.state.request.turn(number)
-    subtask = turn.assigned.subtask if turn is not None else None
-    return judgement if subtask is None else judgement.model_copy(update={"subtask": subtask.title})
-
-
-def _told(made: Call, run: Call, context: str) -> str:
-    """Return the lines above the result for the agent: a hook changed its call, or adds something."""
-    change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
-    return change + (f"[A hook says: {context}]\n" if context else "")
-
-
-def _alone(log: Log, environment: Environment, number: int) -> bool:
-    """Return whether some files are kept from the turn's agent."""
-    turn = log.state.request.turn(number) if environment.denials is not None else None
-    return (
-        turn is not None
-        and environment.denials is not None
-        and bool(environment.denials.of(turn.assigned.agent))
-    )
+    if turn is None or environment.denials is None:
+        return False
+    return bool(environment.denials.of(turn.assigned.agent))
 
 
 def asks_about(
     log: Log, environment: Environment, number: int, call: Call
 ) -> policy.Judgement | None:
-    """Return the judgement that the user will be asked about for this call of a reply, None if none
-    is expected. Hooks are not asked.
+    """Return the judgement that the user will be asked about before this call, None if no question
+    is expected. Hooks are not run for it.
     """
-    judgement = _judged(environment, call)
-    if judgement.verdict != "ask" or _cannot_run(log, environment, number, call) is not None:
+    judgement = _judge(environment, call)
+    if judgement.verdict != "ask":
         return None
-    return None if _granted(log, environment, call, judgement) else judgement
+    if _error_before_run(log, environment, number, call) is not None:
+        return None
+    return None if _was_granted(log, environment, call, judgement) else judgement
 
 
-def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> ToolResult | None:
+def _error_before_run(
+    log: Log, environment: Environment, number: int, call: Call
+) -> ToolResult | None:
     """Return the error that the call would give, if it is known before it runs: a file was not
-    read, a text does not exist.
+    read, or a text to replace does not exist.
 
-    Only for files that the agent may read without a question.
+    Looks only into files that the agent may read without a question.
     """
     tool, arguments = environment.toolbox.parse(call)
     fields = arguments_of(call)
@@ -208,7 +192,9 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
     ):
         return None
     names = named_paths(tool, fields)
-    if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
+    if _has_withheld_files(log, environment, number):
+        return None
+    if not all(may_read(environment, name) for name in names):
         return None
     try:
         planned = tool.plan(arguments, environment.workspace)
@@ -217,7 +203,7 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
     return planned if isinstance(planned, ToolResult) else None
 
 
-def _judged(environment: Environment, call: Call) -> policy.Judgement:
+def _judge(environment: Environment, call: Call) -> policy.Judgement:
     if call.tool not in environment.toolbox:
         return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
     if isinstance(environment.toolbox.parse(call)[1], ToolResult):
@@ -232,8 +218,8 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
     )
 
 
-async def _hooked(environment: Environment, call: Call) -> HookVerdict:
-    """Return the hooks' decision about the call. None is asked about a call that cannot run anyway."""
+async def _hook_verdict(environment: Environment, call: Call) -> HookVerdict:
+    """Return the hooks' decision about the call. No hook runs for a call with wrong arguments."""
     if environment.hooks is None or isinstance(environment.toolbox.parse(call)[1], ToolResult):
         return HookVerdict(call)
     return await environment.hooks.judge("PreToolUse", call, environment.workspace)
@@ -243,50 +229,48 @@ async def _permission(
     log: Log,
     environment: Environment,
     made: RestoredCall,
-    hooked: HookVerdict,
+    hook: HookVerdict,
     judgement: policy.Judgement,
 ) -> Permitted:
-    """Return whether the call may run.
+    """Return whether the call may run, after asking the user if necessary.
 
-    A hook may forbid it, ask about it, or answer for the user. No hook allows what a rule denies or
-    asks about, or what needs a yes every time.
+    A hook may deny the call, ask about it, or answer for the user. It cannot allow a call that a
+    rule denies or asks about, or one that the user must allow every time.
     """
     call = made.call
 
-    def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
+    def permit(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
         return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
 
     if judgement.verdict == "deny":
-        refused = say(False, "policy", judgement.refusal)
+        refused = permit(False, "policy", judgement.refusal)
         return refused.model_copy(update={"plan_mode": judgement.plan_mode})
-    if hooked.decision == "deny":
-        return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
-    if hooked.decision == "ask":
-        reason = f"a hook asks: {hooked.reason}" if hooked.reason else "a hook asks"
+    if hook.decision == "deny":
+        return permit(False, HOOK, f"a hook forbids it: {hook.reason}")
+    if hook.decision == "ask":
+        reason = f"a hook asks: {hook.reason}" if hook.reason else "a hook asks"
         judgement = judgement.model_copy(
             update={"verdict": "ask", "reason": reason, "every_time": True}
         )
     if judgement.verdict == "allow":
-        return say(True, "policy")
-    yields_to_hooks = not environment.rules.only_managed_allow
-    yielding = (
-        yields_to_hooks
+        return permit(True, "policy")
+    rules, root = environment.rules, environment.workspace.root
+    hooks_may_allow = (
+        not rules.only_managed_allow
         and not judgement.every_time
-        and not hook_protocol.matches_any_rule(
-            call, environment.rules.ask, environment.workspace.root
-        )
+        and not hook_protocol.matches_any_rule(call, rules.ask, root)
     )
-    if hooked.decision == "allow" and yielding:
-        return say(True, HOOK, "a hook allows it")
-    if _granted(log, environment, call, judgement):
-        return say(True, "session")
+    if hook.decision == "allow" and hooks_may_allow:
+        return permit(True, HOOK, "a hook allows it")
+    if _was_granted(log, environment, call, judgement):
+        return permit(True, "session")
     if environment.hooks is not None:
         answer = await environment.hooks.judge("PermissionRequest", call, environment.workspace)
         if answer.decision == "deny":
-            return say(False, HOOK, f"a hook forbids it: {answer.reason}")
-        if answer.decision == "allow" and yielding and answer.call == call:
-            return say(True, HOOK, "a hook allows it")
-    return await _asked(log, environment, made, judgement)
+            return permit(False, HOOK, f"a hook forbids it: {answer.reason}")
+        if answer.decision == "allow" and hooks_may_allow and answer.call == call:
+            return permit(True, HOOK, "a hook allows it")
+    return await _ask_user(log, environment, made, judgement)
 
 
 _ANSWERS = {
@@ -297,21 +281,21 @@ _ANSWERS = {
 }
 
 
-async def _asked(
+async def _ask_user(
     log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement
 ) -> Permitted:
-    """Return the user's answer. Hooks are told while somebody has to wait for it."""
+    """Ask the user about the call and return the answer. Notification hooks run unless the answer
+    is there at once.
+    """
     from fugu_cli.safety.offered_rules import offered_rule
 
     rule = offered_rule(made.call, judgement, environment.current_rules, environment.workspace.root)
-    judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
-    asking = asyncio.ensure_future(
-        environment.ask(
-            made.recorded, log.mask.masked(judgement) if log.mask is not None else judgement
-        )
-    )
+    judgement = judgement.model_copy(update={"rule": rule})
+    shown = log.mask.masked(judgement) if log.mask is not None else judgement
+    began = time.monotonic()
+    asking = asyncio.ensure_future(environment.ask(made.recorded, shown))
     try:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # lets the question end at once where nobody can be asked
         if environment.hooks is not None and not asking.done():
             environment.hooks.notify(made.call, environment.workspace)
         answer = await asking
@@ -334,26 +318,26 @@ async def _asked(
     )
 
 
-def _granted(log: Log, environment: Environment, call: Call, judgement: policy.Judgement) -> bool:
-    """Return whether the user said yes for the whole session to a rule that allows the call, or to
-    this very target.
+def _was_granted(
+    log: Log, environment: Environment, call: Call, judgement: policy.Judgement
+) -> bool:
+    """Return whether the user has allowed the call earlier in the session: by a rule that covers
+    it, or by a yes to a call with the same target.
     """
     from fugu_cli.safety.offered_rules import is_allowed_by
 
     if not judgement.target or judgement.every_time:
         return False
-    target, holds_on = judgement.target, {"session"}
-    if judgement.once_a_session:
-        holds_on.add("user")
-    permitted = (event for event in log.events if isinstance(event, Permitted) and event.allowed)
-    allowed = [event for event in permitted if event.by in holds_on]
-    rules = dict.fromkeys(event.rule for event in allowed if event.rule)
-    if any(
-        is_allowed_by(call, rule, environment.current_rules, environment.workspace.root)
-        for rule in rules
-    ):
-        return True
-    return any(_target(log, environment, event.call) == target for event in allowed)
+    lasting = {"session", "user"} if judgement.once_a_session else {"session"}
+    grants = [
+        event
+        for event in log.events
+        if isinstance(event, Permitted) and event.allowed and event.by in lasting
+    ]
+    for rule in {event.rule for event in grants if event.rule}:
+        if is_allowed_by(call, rule, environment.current_rules, environment.workspace.root):
+            return True
+    return any(_target(log, environment, event.call) == judgement.target for event in grants)
 
 
 def _target(log: Log, environment: Environment, recorded: Call) -> str:
@@ -368,19 +352,14 @@ def _target(log: Log, environment: Environment, recorded: Call) -> str:
 
 
 def may_read(environment: Environment, path: str) -> bool:
-    """fugu reads for an agent only what the agent might read without a question: no secrets,
-    nothing outside.
-    """
-    return (
-        policy.judge(
-            Call.make("", "read", path=path), environment.current_rules, environment.workspace.root
-        ).verdict
-        == "allow"
-    )
+    """Return whether an agent may read the file without a question, and so fugu for the agent."""
+    call = Call.make("", "read", path=path)
+    root = environment.workspace.root
+    return policy.judge(call, environment.current_rules, root).verdict == "allow"
 
 
 async def run_evidence(log: Log, environment: Environment, number: int, recorded: Call) -> None:
-    """Run a call of fugu's own as evidence. It may run an agent's call, taken from the log."""
+    """Run a call of fugu's own as evidence. Its command may be an agent's, such as a check."""
     try:
         call = secret_restoration.restore_secrets(
             log, environment.toolbox, environment.workspace, recorded
@@ -391,32 +370,33 @@ async def run_evidence(log: Log, environment: Environment, number: int, recorded
         return
     if refusal := await _refusal_of_tests(log, environment, call):
         log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
-        reason = f"the tests were not run: {refusal}"
         log.append(
             ToolRan(
                 turn=number,
                 call=recorded,
-                output=reason[0].upper() + reason[1:],
+                output=f"The tests were not run: {refusal}",
                 ok=False,
                 skipped=True,
-                tests=TestReport(unable=reason),
+                tests=TestReport(unable=f"the tests were not run: {refusal}"),
             )
         )
         return
-    snapshot = await _before(environment, call, by_fugu=True)
+    snapshot = await _snapshot_before(environment, call, by_fugu=True)
     log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE, snapshot=snapshot))
-    await _finish_tool(log, environment, call, "")
+    await _run_permitted(log, environment, call, "")
 
 
 async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> str:
-    """Return why fugu must not run the tests by itself, "" if it may: because a rule or the user
-    allows it, the folder is trusted, or the user wants the request to end when the tests pass.
+    """Return why fugu must not run the tests by itself, "" if it may or the call runs no tests.
+
+    fugu may if a rule or the user allows it, if the folder is trusted, or if the user wants the
+    request to end when the tests pass.
     """
     if call.tool not in {RUN_TESTS, TESTS_BEFORE} or log.state.request.suite_decides:
         return ""
     run = Call(id=call.id, tool=RUN_TESTS)
-    judgement = _judged(environment, run)
-    if judgement.verdict == "allow" or _granted(log, environment, run, judgement):
+    judgement = _judge(environment, run)
+    if judgement.verdict == "allow" or _was_granted(log, environment, run, judgement):
         return ""
     if judgement.forbidden or judgement.plan_mode:
         return judgement.refusal
@@ -424,26 +404,25 @@ async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> s
         return ""
     if judgement.verdict == "deny":
         return f"{judgement.refusal}, and so does `fugu trust` in this folder"
-    permit = await _asked(log, environment, RestoredCall(run, run), judgement)
+    permit = await _ask_user(log, environment, RestoredCall(run, run), judgement)
     environment.test_canceller.allowed_by_user = permit.allowed
     if permit.allowed:
         return ""
-    trusts = ", and so does `fugu trust` in this folder" if permit.by == "headless" else ""
-    return f"{permit.reason}{trusts}"
+    if permit.by == "headless":
+        return f"{permit.reason}, and so does `fugu trust` in this folder"
+    return permit.reason
 
 
 def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
-    """Return the tool with the user's hooks around it."""
-    return (
-        environment.hooks.around(tool, call)
-        if environment.hooks is not None and not by_fugu
-        else tool
-    )
+    """Return the tool with the user's hooks around it. None run for fugu's own calls."""
+    if environment.hooks is None or by_fugu:
+        return tool
+    return environment.hooks.around(tool, call)
 
 
-def _that_reads(tool: AnyTool) -> AnyTool:
-    """Return the tool for a command that only reads: it cannot write the repository, and its
-    changes are not its own.
+def _read_only(tool: AnyTool) -> AnyTool:
+    """Return the tool for a command that only reads: it cannot write the repository, and no change
+    is attributed to it.
     """
 
     async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
@@ -452,20 +431,20 @@ def _that_reads(tool: AnyTool) -> AnyTool:
     return replace(tool, run=run, effect="reads")
 
 
-async def _before(
+async def _snapshot_before(
     environment: Environment, call: Call, *, by_fugu: bool = False, reads: bool = False
 ) -> str | None:
-    """Take a snapshot before a call that may change something. `reads` as in `_finish_tool`."""
+    """Take a snapshot if the call may change something. `reads` as in `_run_permitted`."""
     tool, arguments = environment.toolbox.parse(call)
     if tool is None or isinstance(arguments, ToolResult):
         return None
-    tool = _that_reads(tool) if reads else tool
+    tool = _read_only(tool) if reads else tool
     if _with_hooks(environment, tool, call, by_fugu=by_fugu).effect == "reads":
         return None
     return await environment.workspace.history.snapshot()
 
 
-async def _finish_tool(
+async def _run_permitted(
     log: Log,
     environment: Environment,
     call: Call,
@@ -474,9 +453,10 @@ async def _finish_tool(
     *,
     reads: bool = False,
 ) -> None:
-    """Run the call that the newest event permits, and record its result, with `preface` above it.
-    `judgement`: policy's about an agent's call. `reads`: the command or the turn only reads. It
-    then cannot write the repository, and no change is attributed to it.
+    """Run the call that the newest event permits and record its result, with `preface` above it.
+
+    `judgement` is policy's about an agent's call. `reads`: the command or the turn only reads, so
+    it cannot write the repository and no change is attributed to it.
     """
     permitted = log.events[-1]
     assert isinstance(permitted, Permitted)
@@ -485,50 +465,51 @@ async def _finish_tool(
     started = time.monotonic()
     if tool is None or isinstance(arguments, ToolResult):
         assert isinstance(arguments, ToolResult)
-        text = CUT_OFF.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
+        text = arguments.text
+        if _is_cut_off(log.events, recorded):
+            text = CUT_OFF.format(tool=call.tool)
         log.append(ToolRan(turn=number, call=recorded, output=preface + text, ok=False))
         return
-    tool = on_original_files(_that_reads(tool) if reads else tool, log.state)
-    ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
-    ran = environment.test_canceller.around(ran) if by_fugu and tool.skippable else ran
-    state = (
-        await content_key.content_key(environment.workspace, call)
-        if environment.remembers and ran is tool
-        else ""
-    )
+    tool = on_original_files(_read_only(tool) if reads else tool, log.state)
+    wrapped = _with_hooks(environment, tool, call, by_fugu=by_fugu)
+    if by_fugu and tool.skippable:
+        wrapped = environment.test_canceller.around(wrapped)
+    key = ""
+    if environment.remembers and wrapped is tool:
+        key = await content_key.content_key(environment.workspace, call)
     judged_paths = frozenset(judgement.paths) if judgement is not None else None
-    workspace = environment.workspace.for_call(_window(log.state, number), judged_paths)
+    workspace = environment.workspace.for_call(_context_tokens(log.state, number), judged_paths)
     async with heartbeat(log):
-        result, made, written = await workspace.observe(
-            ran,
+        result, effects, written = await workspace.observe(
+            wrapped,
             arguments,
             lambda text: log.tell(OutputStreamed(turn=number, call=call.id, text=text)),
             permitted.snapshot,
         )
-    if ran.effect == "runs":
-        made = mark_unclaimed(made, [call], environment.workspace.root, written)
-    if not by_fugu:
-        preface = _instructions(log.state, environment, number, call) + preface
-        preface += environment.hooks.said(call) if environment.hooks is not None else ""
-    if state and (
-        made.changes
-        or not result.ok
-        or state != await content_key.content_key(environment.workspace, call)
-    ):
-        state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
+    if wrapped.effect == "runs":
+        effects = mark_unclaimed(effects, [call], environment.workspace.root, written)
+    if key and (effects.changes or not result.ok):
+        key = ""
+    if key and key != await content_key.content_key(environment.workspace, call):
+        key = ""  # files changed meanwhile, so it is unknown which content the call saw
     text = result.text
     if not by_fugu:
         text = truncate(text, workspace.output_limit(len(text)))
+        if not tool.instructs:
+            text = mark_injection(text)
+        preface = _folder_instructions(log.state, environment, number, call) + preface
+        if environment.hooks is not None:
+            preface += environment.hooks.said(call)
     log.append(
         ToolRan(
             turn=number,
             call=recorded,
-            output=preface + (text if by_fugu or tool.instructs else mark_injection(text)),
+            output=preface + text,
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
-            changes=made.changes,
-            attributes=made.attributes,
-            state=state,
+            changes=effects.changes,
+            attributes=effects.attributes,
+            state=key,
             job=result.job,
             tests=result.tests,
             skipped=result.skipped,
@@ -542,41 +523,37 @@ async def _finish_tool(
     )
 
 
-def _window(state: SessionState, number: int) -> int | None:
-    """Return how many tokens the agent of a turn reads; None where no agent's turn it is."""
+def _context_tokens(state: SessionState, number: int) -> int | None:
+    """Return the size of the context of the turn's agent, None if the turn is no agent's."""
     turn = state.request.turn(number)
     member = state.pool.get(turn.assigned.agent) if turn is not None else None
     return member.context if member is not None else None
 
 
-def _cut(events: Sequence[Event], call: Call) -> bool:
-    """Return whether the reply that made the call reached its limit, and its last call may be only
-    begun.
+def _is_cut_off(events: Sequence[Event], call: Call) -> bool:
+    """Return whether the call is the last one of a reply that reached its limit of tokens, so that
+    its arguments may be incomplete.
     """
-    replies = (event for event in reversed(events) if isinstance(event, Replied))
-    made = next(
-        (reply for reply in replies if any(call_made.id == call.id for call_made in reply.calls)),
-        None,
-    )
-    return made is not None and made.stop == "length" and made.calls[-1].id == call.id
+    for event in reversed(events):
+        if isinstance(event, Replied) and any(made.id == call.id for made in event.calls):
+            return event.stop == "length" and event.calls[-1].id == call.id
+    return False
 
 
-def _instructions(state: SessionState, environment: Environment, number: int, call: Call) -> str:
-    """Return the standing instructions of the folder in which the call works, unless its agent has
-    been shown them already.
+def _folder_instructions(
+    state: SessionState, environment: Environment, number: int, call: Call
+) -> str:
+    """Return the standing instructions of the folder in which the call works, without those that
+    its agent has been shown already.
     """
+    if environment.nearer is None:
+        return ""
     root = environment.workspace.root
-    named = [
-        part.input.get("file_path") or part.input.get("path")
-        for part in hook_protocol.describe_call(call, root)
-    ]
-    paths = [
-        Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)
-    ]
-    nearer = environment.nearer or (lambda _: {})
-    instructions = {
-        head: text for path in paths for head, text in nearer(path.relative_to(root)).items()
-    }
+    instructions: dict[str, str] = {}
+    for part in hook_protocol.describe_call(call, root):
+        name = part.input.get("file_path") or part.input.get("path")
+        if isinstance(name, str) and Path(name).is_relative_to(root):
+            instructions |= environment.nearer(Path(name).relative_to(root))
     if not instructions:
         return ""
     turn = state.request.turn(number)
@@ -585,9 +562,9 @@ def _instructions(state: SessionState, environment: Environment, number: int, ca
         events: Iterable[Event] = turn.events
     else:
         events = (event for request in state.shown_requests for event in request.events)
-    shown = [event.output for event in events if isinstance(event, ToolRan)]
-    return "".join(
-        f"{head}\n{text}\n\n"
-        for head, text in instructions.items()
-        if not any(head in output for output in shown)
-    )
+    shown_outputs = [event.output for event in events if isinstance(event, ToolRan)]
+    unseen = ""
+    for heading, text in instructions.items():
+        if not any(heading in output for output in shown_outputs):
+            unseen += f"{heading}\n{text}\n\n"
+    return unseen

@@ -55,8 +55,8 @@ class TurnContext:
 
 
 async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run these side by side to their ends. Where one fails, or all are cut, the others are cut and
-    waited for.
+    """Run these side by side to their ends. If one fails, or the caller is cancelled, all others
+    are cancelled and awaited.
     """
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -83,20 +83,20 @@ def next_step(context: TurnContext, number: int) -> NextStep:
 
 
 def over_budget_agents(context: TurnContext) -> dict[str, str]:
-    """Return the agents whose next call no budget carries, each with the reason, as far as it is
-    known before a turn begins: for a Worker, or a step that reads no other. What the turn adds to
-    its prompt counts when the call is due.
+    """Return the agents whose next call would exceed a budget, each with the reason.
+
+    The call is estimated with the prompt of a Worker's turn, or of a workflow's step that reads no
+    other step. What the turn adds to its prompt counts when the call is due.
     """
-    state, environment, refusals = context.log.state, context.environment, dict[str, str]()
+    state, environment = context.log.state, context.environment
     limits = spending.budgets_of(environment.limits.budget)
     if spending.remaining_budget(state, limits) is None:
-        return refusals
-    flows = state.request.workflows
-    plan = (
-        flows[-1].number
-        if flows and all(earlier.assigned.plan for earlier in state.request.turns)
-        else 0
-    )
+        return {}
+    plan = 0
+    workflows = state.request.workflows
+    if workflows and all(earlier.assigned.plan for earlier in state.request.turns):
+        plan = workflows[-1].number
+    refusals = {}
     for name, member in context.team.members.items():
         begun = Assigned(
             turn=action_space.next_turn_number(state), agent=name, role="worker", by="", plan=plan
@@ -152,14 +152,11 @@ def call_refusal(context: TurnContext, state: SessionState, call: Call) -> str:
     turn, environment = state.request.turns[-1], context.environment
     member = context.team.members[turn.assigned.agent]
     task = turn.assigned.subtask
-    if (
-        task is not None
-        and call.tool in environment.toolbox
-        and (barred := harness.subtask_refusal(task, call.tool))
-    ):
-        return barred
-    if refused := harness.role_refusal(call, state, environment):
-        return refused
+    exists = call.tool in environment.toolbox
+    if task is not None and exists and (refusal := harness.subtask_refusal(task, call.tool)):
+        return refusal
+    if refusal := harness.role_refusal(call, state, environment):
+        return refusal
     if jobs := context.log.state.jobs:
         from fugu_cli.tools.job_tools import job_of_call
 
@@ -176,8 +173,10 @@ def call_refusal(context: TurnContext, state: SessionState, call: Call) -> str:
 
 
 async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
-    """Ask the agent for one reply. A failure after its own retries, or a call that no budget
-    carries, closes the turn; the coordinator then excludes the agent.
+    """Ask the agent for one reply, or compact the conversation first if it does not fit.
+
+    A failure after the agent's own retries, or a call that exceeds a budget, closes the turn; the
+    coordinator then excludes the agent.
     """
     log, environment, name = context.log, context.environment, turn.assigned.agent
     member = context.team.members[name]
@@ -186,8 +185,8 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     if environment.denials:
         whole = path_rules.visible_state(log.state, name, environment.denials)
         visible = state_of_turn(whole, turn.number)
-    added = steering.due_messages(state)
-    for message in added:
+    user_messages = steering.due_messages(state)
+    for message in user_messages:
         state, visible = state.followed_by(message), visible.followed_by(message)
     turn = state.request.turns[-1]
     offered = harness.offered_tools(state, environment)
@@ -199,11 +198,11 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     prompt = _with_effort(prompt, state, member)
     tokens = compaction.prompt_tokens(prompt)
     if compaction.is_due(state, prompt, member, tokens):
-        if compaction.is_thrashing(log.events, turn) and _give_to_larger_agent(
-            context, turn, member
-        ):
-            return
-        await _compact(context, member, prompt)
+        is_given_away = False
+        if compaction.is_thrashing(log.events, turn):
+            is_given_away = _give_to_larger_agent(context, turn, member)
+        if not is_given_away:
+            await _compact(context, member, prompt)
         return
     prompt = compaction.within_window(prompt, member, tokens)
     limits = spending.budgets_of(environment.limits.budget)
@@ -212,9 +211,9 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
         log, turn.number, member, prompt, environment.limits.budget, context.reservations
     ):
         return
-    for message in added:
+    for message in user_messages:
         log.append(message)
-    await _ask(context, state, turn, member, prompt)
+    await _call_model(context, state, turn, member, prompt)
 
 
 def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
@@ -222,35 +221,34 @@ def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
     return prompt.model_copy(update={"effort": effort}) if effort else prompt
 
 
-async def _ask(
+async def _call_model(
     context: TurnContext, state: SessionState, turn: Turn, member: Member, prompt: Prompt
 ) -> None:
-    """Make the call and record its reply or its failure."""
+    """Call the agent's model and record its reply or its failure."""
     log, name = context.log, member.name
     started = time.monotonic()
-    call = _UnderWay(context, turn, member, prompt)
+    call = _RunningCall(context, turn, member, prompt)
     try:
         agent = context.team.agents[name]
         if not turn.changes and not interrupted_calls(turn):
-            agent = Retrying(Speaking(agent))  # who changed something may end in silence
-        reply = await agent.reply(
-            shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
-        )
+            agent = Retrying(Speaking(agent))  # an empty reply is an end only after changes
+        whole_prompt = shown_media.loaded(prompt, partial(stored_media, log.path))
+        reply = await agent.reply(whole_prompt, call, call.wait)
     except asyncio.CancelledError as cancelled:
-        log.append(interrupted_event(turn.number, name, "".join(call.said), cancelled))
+        log.append(interrupted_event(turn.number, name, "".join(call.streamed), cancelled))
         raise
     except AgentError as error:
         context.reservations.reserve(turn.number, 0.0)
-        shown = compaction.with_shown_limit(state, prompt, member, error)
-        if shown is not None:
-            await _compact(context, shown, prompt)
+        smaller_member = compaction.with_shown_limit(state, prompt, member, error)
+        if smaller_member is not None:
+            await _compact(context, smaller_member, prompt)
         else:
             log.append(failed_event(turn.number, name, error))
         return
     finally:
         context.reservations.reserve(turn.number, 0.0)
-    named = _by_our_names(reply.calls, context.environment.toolbox)
-    calls, thinking = with_call_ids(named, reply.thinking, _call_ids(named, turn))
+    renamed = _with_our_tool_names(reply.calls, context.environment.toolbox)
+    calls, thinking = with_call_ids(renamed, reply.thinking, _call_ids(renamed, turn))
     log.append(
         Replied(
             turn=turn.number,
@@ -294,9 +292,9 @@ def _fail_without_room(context: TurnContext, number: int, member: Member) -> Non
     )
 
 
-class _UnderWay:
-    """A running model call: passes on what the agent says and waits for, and reserves the money
-    that the call may cost.
+class _RunningCall:
+    """Listens to a running model call: passes streamed text and pauses on to the log's listeners,
+    and reserves the money that the call may cost.
     """
 
     def __init__(self, context: TurnContext, turn: Turn, member: Member, prompt: Prompt) -> None:
@@ -308,11 +306,11 @@ class _UnderWay:
         self._pauses = availability.CallPauses(
             context.team, member.name, _others(context.log.state, turn)
         )
-        self.said: list[str] = []
+        self.streamed: list[str] = []
         context.reservations.reserve(turn.number, self._most)
 
     def __call__(self, text: str) -> None:
-        self.said.append(text)
+        self.streamed.append(text)
         self._context.log.tell(
             TextStreamed(turn=self._turn.number, agent=self._member.name, text=text)
         )
@@ -323,18 +321,19 @@ class _UnderWay:
         )
 
     def wait(self, pause: Pause) -> None:
-        """Tell that the call waits or is tried again. Raises the error if a budget or the listener
-        forbids that, or if another agent is available sooner.
+        """Announce that the call waits or is tried again. Raises the call's error if a budget or
+        the client forbids that, or if another agent is available sooner.
         """
         context, number = self._context, self._turn.number
         self._pauses.check(pause, context.log.state)
-        lost, budget = usd(pause.used, self._member.price), context.environment.limits.budget
+        lost = usd(pause.used, self._member.price)
+        budget = context.environment.limits.budget
         reserved = context.reservations.of_other_turns(number) + lost
         availability.check_budget(context.log.state, self._member, self._prompt, budget, reserved)
         if context.environment.client_channel is not None:
             context.environment.client_channel.wait(self._turn)
         context.reservations.reserve(number, self._most + lost)
-        self.said.clear()
+        self.streamed.clear()
         context.log.tell(availability.waiting_event(pause, number, self._member.name))
 
 
@@ -349,25 +348,21 @@ def _others(state: SessionState, turn: Turn) -> availability.OtherAgents:
         return "none"
     if not plan:
         return "soon"
-    tried = [
-        attempt
-        for attempt in state.request.turns
-        if (attempt.assigned.plan, attempt.assigned.step) == (plan, step)
-    ]
-    return "none" if any(attempt.failed for attempt in tried) else "now"
+    for earlier in state.request.turns:
+        if (earlier.assigned.plan, earlier.assigned.step) == (plan, step) and earlier.failed:
+            return "none"
+    return "now"
 
 
 def _give_to_larger_agent(context: TurnContext, turn: Turn, member: Member) -> bool:
-    """Close the turn of an agent whose window is too small if a larger one can take the work. Tell
-    the user in either case.
+    """Close the turn of an agent whose window is too small if one with a larger window can take
+    the work, and return whether it was closed. Tells the user in either case.
     """
-    excluded = context.log.state.request.failed_agents
+    excluded = context.team.excluded | context.log.state.request.failed_agents.keys()
     larger = [
         candidate.name
         for candidate in context.team.members.values()
-        if candidate.context > member.context
-        and candidate.name not in excluded
-        and candidate.name not in context.team.excluded
+        if candidate.context > member.context and candidate.name not in excluded
     ]
     why = (
         f"the work does not fit what it reads ({member.context:,} tokens): it was summed up "
@@ -388,27 +383,21 @@ async def _compact(context: TurnContext, member: Member, conversation: Prompt) -
     log, limits = context.log, context.environment.limits.budget
     upto = compaction.boundary(log.state, member)
     assert upto is not None
-    if (hooks := context.environment.hooks) is not None and (
-        why := await hooks.compacting("auto", context.environment.workspace)
-    ):
-        log.tell(
-            Waiting(
-                why=(
-                    f"a PreCompact hook objects ({why}); what was said does not fit, so it is "
-                    f"summed up"
-                )
-            )
-        )
-    scribe = compaction.Summarizer(
-        member,
-        context.team.agents[member.name],
-        conversation,
-        lambda prompt, lost: availability.check_budget(
-            log.state, member, prompt, limits, context.reservations.total + lost
-        ),
-    )
+    hooks = context.environment.hooks
+    if hooks is not None:
+        objection = await hooks.compacting("auto", context.environment.workspace)
+        if objection:
+            why = f"a PreCompact hook objects ({objection}); what was said does not fit, so it is"
+            log.tell(Waiting(why=f"{why} summed up"))
+
+    def check_budget(prompt: Prompt, lost: float) -> None:
+        reserved = context.reservations.total + lost
+        availability.check_budget(log.state, member, prompt, limits, reserved)
+
+    agent = context.team.agents[member.name]
+    summarizer = compaction.Summarizer(member, agent, conversation, check_budget)
     window = context.team.members[member.name].context
-    await compaction.compact(log, (scribe,), upto, window)
+    await compaction.compact(log, (summarizer,), upto, window)
 
 
 def interrupted_event(
@@ -421,24 +410,26 @@ def interrupted_event(
 
 
 def failed_event(turn: int, name: str, error: AgentError) -> Failed:
-    """Return the event of an agent's failure, with what it used. The event names the agent, so its
-    text need not.
+    """Return the event of an agent's failure, with what it used. The message does not repeat the
+    agent's name, which is a field of the event.
     """
     message = str(error).removeprefix(f"{name}: ")
-    joint = "." if error.hint[:1].isupper() else ";"
-    words = f"{message.rstrip('.')}{joint} {error.hint}" if error.hint else message
+    if error.hint:
+        separator = "." if error.hint[:1].isupper() else ";"
+        message = f"{message.rstrip('.')}{separator} {error.hint}"
     return Failed(
         turn=turn,
         what=name,
         kind=error.kind,
-        message=words,
+        message=message,
         usage=error.usage or Usage(),
         unreachable=error.unreachable,
         hint=error.hint,
     )
 
 
-def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
+def _with_our_tool_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
+    """Return the calls; one that names a tool as another agent program does names ours instead."""
     renamed = []
     for call in calls:
         if call.tool not in toolbox:
@@ -448,8 +439,7 @@ def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
 
 
 def _call_ids(calls: Sequence[Call], turn: Turn) -> list[str]:
-    """Our own ids: providers repeat theirs, and a result must find its one call."""
-    earlier = sum(len(reply.calls) for reply in turn.replies)
-    return [
-        f"t{turn.number}-{len(turn.rolled_back)}-{earlier + index}" for index in range(len(calls))
-    ]
+    """Return ids of our own for these calls, because providers use an id more than once."""
+    prefix = f"t{turn.number}-{len(turn.rolled_back)}"
+    first = sum(len(reply.calls) for reply in turn.replies)
+    return [f"{prefix}-{first + index}" for index in range(len(calls))]

@@ -36,7 +36,7 @@ class UndoableRequest:
     """A request that can be undone, and its changes to files."""
 
     asked: Asked
-    made: FileEffects
+    effects: FileEffects
 
 
 def undoable_requests(state: SessionState) -> tuple[list[UndoableRequest], list[Undone]]:
@@ -57,35 +57,32 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
     """Return the change that `undo` would make, as a unified diff. Raises NothingToUndo, or
     UsageError if edits would be lost.
     """
-    plan = await _undoable(log, workspace)
+    plan = await _undo_plan(log, workspace)
     return await _patch(workspace, plan)
 
 
 async def unclaimed_paths(log: Log, workspace: Workspace) -> dict[str, str]:
     """Return files that `undo` would restore although the user may have changed them, each with the
-    command that ran when it changed. Raises as `undo_preview`.
+    command that ran when it changed. Raises the errors of `undo_preview`.
     """
-    return (await _undoable(log, workspace)).made.unclaimed
+    return (await _undo_plan(log, workspace)).effects.unclaimed
 
 
 async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = ()) -> Undone:
-    """Take back what the newest request that stands did to files, but for those to `keep`; the
-    background jobs it started end first.
+    """Take back the file changes of the newest request that was not undone yet, except for the
+    files to `keep`. Background jobs that the request started end first.
 
     Raises UsageError, StorageError.
     """
-    plan = await _undoable(log, workspace)
+    plan = await _undo_plan(log, workspace)
     request = undoable_requests(log.state)[0][-1].asked
-    begun = next(index for index, event in enumerate(log.events) if event is request)
-    if await workspace.jobs.stop(log.state.jobs_since(begun), "undo"):
-        plan = await _undoable(log, workspace)  # they may have written something meanwhile
-    moved = [
-        sentence
-        for event in log.events[begun:]
-        if isinstance(event, ToolRan)
-        for sentence in event.restored
-        if sentence.endswith(BRINGS_BACK)
-    ]
+    start = next(index for index, event in enumerate(log.events) if event is request)
+    if await workspace.jobs.stop(log.state.jobs_since(start), "undo"):
+        plan = await _undo_plan(log, workspace)  # the jobs may have written something meanwhile
+    moved = []
+    for event in log.events[start:]:
+        if isinstance(event, ToolRan):
+            moved += [note for note in event.restored if note.endswith(BRINGS_BACK)]
     return await _take_back(log, workspace, plan, "undo", keep, moved)
 
 
@@ -93,25 +90,28 @@ async def redo_preview(log: Log, workspace: Workspace) -> str:
     """Return the change that `redo` would make, as a unified diff. Raises NothingToUndo, or
     UsageError if edits would be lost.
     """
-    plan = await _redoable(log, workspace)
+    plan = await _redo_plan(log, workspace)
     return await _patch(workspace, plan)
 
 
 async def redo_request(log: Log, workspace: Workspace) -> Undone:
-    """Bring back what the newest undo took. Raises UsageError, StorageError."""
-    return await _take_back(log, workspace, await _redoable(log, workspace), "redo")
+    """Bring back the changes that the newest undo took back. Raises UsageError, StorageError."""
+    return await _take_back(log, workspace, await _redo_plan(log, workspace), "redo")
 
 
 @dataclass(frozen=True)
 class RewindPoint:
-    """A point to which a session can go back. It loses the lines of its log from `line` on."""
+    """A point to which a session can go back: before a request, or before a turn of it. The log's
+    lines from `line` on are dropped.
+    """
 
     line: int
     request: int
     asked: Asked
     turn: int = 0
-    """The first turn that is lost; 0 if the whole request is."""
-    who: str = ""
+    """The number of the first turn that is dropped; 0 if the whole request is."""
+    agent_and_role: str = ""
+    """The turn's agent and role, "" for a request."""
 
     @property
     def name(self) -> str:
@@ -119,8 +119,8 @@ class RewindPoint:
         return f"{self.request}.{self.turn}" if self.turn else str(self.request)
 
     @property
-    def called(self) -> str:
-        """The name in a sentence."""
+    def label(self) -> str:
+        """`request 2` or `turn 2.3`, for a sentence."""
         return f"{'turn' if self.turn else 'request'} {self.name}"
 
 
@@ -133,33 +133,26 @@ def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
             number = points[-1].request + 1 if points else 1
             points.append(RewindPoint(line, number, event))
             turns = set()
-        elif (
-            isinstance(event, Assigned)
-            and points
-            and event.subtask is None
-            and event.turn not in turns
-        ):
+        elif isinstance(event, Assigned) and points and event.subtask is None:
+            is_first_turn = not turns
+            is_new = event.turn not in turns
             turns.add(event.turn)
-            if len(turns) > 1:
-                turn = f"{event.agent}, {event.role}"
-                points.append(
-                    RewindPoint(line, points[-1].request, points[-1].asked, event.turn, turn)
-                )
+            if is_new and not is_first_turn:
+                request, asked = points[-1].request, points[-1].asked
+                agent_and_role = f"{event.agent}, {event.role}"
+                points.append(RewindPoint(line, request, asked, event.turn, agent_and_role))
     return points
 
 
 def find_point(events: Sequence[Event], name: str) -> RewindPoint:
     """Return the point of this name. Raises UsageError."""
-    points = rewind_points(events)
-    point = next((point for point in points if point.name == name), None)
-    if point is None:
-        names = (
-            ", ".join(point.name for point in points) if points else "none: nothing was asked yet"
-        )
+    points = {point.name: point for point in rewind_points(events)}
+    if name not in points:
+        names = ", ".join(points) if points else "none: nothing was asked yet"
         raise UsageError(
             f"there is no request or turn {name!r} to go back to", hint=f"there are {names}"
         )
-    return point
+    return points[name]
 
 
 async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
@@ -167,17 +160,17 @@ async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> 
     UsageError if edits would be lost.
     """
     await recovery.recover(log, workspace)
-    return await _patch(workspace, _rewindable(log, workspace, point))
+    return await _patch(workspace, _rewind_plan(log, workspace, point))
 
 
 async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
-    """End background jobs that were started since the point, then put the files back to how they
-    were at it, the newest request first. Raises UsageError, StorageError.
+    """End background jobs that were started since the point, then restore the files as they were
+    there, the newest request first. Raises UsageError, StorageError.
     """
     await recovery.recover(log, workspace)
-    _rewindable(log, workspace, point)
+    _rewind_plan(log, workspace, point)  # raises before anything is ended or restored
     if await workspace.jobs.stop(log.state.jobs_since(point.line), "undo"):
-        _rewindable(log, workspace, point)  # they may have written something meanwhile
+        _rewind_plan(log, workspace, point)  # the jobs may have written something meanwhile
     undone = []
     for effects in reversed(_effects_since(log.state, point)):
         plan = workspace.history.standing(effects)
@@ -185,7 +178,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
     return undone
 
 
-def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
+def _rewind_plan(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
     """Return the plan that takes back the changes since the point. Raises UsageError."""
     _refuse_elsewhere(log.events, point.asked, workspace)
     steps = _effects_since(log.state, point)
@@ -194,25 +187,30 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     plan = workspace.history.standing(FileEffects(changes, attributes))
     _refuse_where_all_were_edited(plan, "rewind")
     if between := _edited_between(steps):
-        message = f"rewind would lose edits made between two requests: {_named(between)}"
+        message = f"rewind would lose edits made between two requests: {_first_names(between)}"
         raise UsageError(message, hint="undo goes back one request at a time, up to those edits")
     return plan
 
 
 def _effects_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
-    """Return the changes since the point of each request that was not undone, the oldest first."""
+    """Return the file changes since the point, request by request, the oldest first. Requests that
+    were undone are left out.
+    """
     starts = [index for index, event in enumerate(state.events) if isinstance(event, Asked)]
+    ends = [*starts[1:], len(state.events)]
     effects = []
     for number in state.undo_history.requests:
-        start, end = starts[number], [*starts[1:], len(state.events)][number]
+        start, end = starts[number], ends[number]
+        if end <= point.line:
+            continue
+        first_dropped = max(point.line, start)
         kept = [
             event
-            for event in state.events[start : max(point.line, start)]
+            for event in state.events[start:first_dropped]
             if isinstance(event, Asked | Assigned)
         ]
-        if end > point.line:
-            rest = RequestState((*kept, *state.events[max(point.line, start) : end]))
-            effects.append(rest.file_effects)
+        dropped = RequestState((*kept, *state.events[first_dropped:end]))
+        effects.append(dropped.file_effects)
     return effects
 
 
@@ -231,24 +229,26 @@ def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
     return edited
 
 
-async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
+async def _undo_plan(log: Log, workspace: Workspace) -> RestorePlan:
+    """Return the plan that takes back the newest request which was not undone. Finishes an
+    interrupted undo first. Raises NothingToUndo, or UsageError if edits would be lost.
+    """
     finished = await recovery.finish_interrupted_undo(log, workspace)
     if finished is not None and finished.kind == "undo":
         raise NothingToUndo(
             recovery.finished_text(finished), hint="undo again goes one request further back"
         )
     await recovery.record_killed_calls(log, workspace)
-    done, _ = undoable_requests(log.state)
-    if not done:
+    requests, _ = undoable_requests(log.state)
+    if not requests:
         raise NothingToUndo(
             "there is nothing to undo", hint="no request of this session stands that changed a file"
         )
-    step = done[-1]
-    _refuse_elsewhere(log.events, step.asked, workspace)
-    made = step.made
-    if not any(made):
+    newest = requests[-1]
+    _refuse_elsewhere(log.events, newest.asked, workspace)
+    if not any(newest.effects):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
-    plan = workspace.history.standing(made)
+    plan = workspace.history.standing(newest.effects)
     if plan == RestorePlan():
         raise NothingToUndo(
             "there is nothing to undo", hint="the files are as they were before the request"
@@ -257,71 +257,71 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     return plan
 
 
-async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
+async def _redo_plan(log: Log, workspace: Workspace) -> RestorePlan:
+    """Return the plan that brings back the newest undo. Finishes an interrupted redo first. Raises
+    NothingToUndo, or UsageError if edits would be lost.
+    """
     finished = await recovery.finish_interrupted_undo(log, workspace)
     if finished is not None and finished.kind == "redo":
         raise NothingToUndo(
             recovery.finished_text(finished), hint="redo again goes one request further forward"
         )
-    _, taken = undoable_requests(log.state)
-    if not taken:
+    _, undos = undoable_requests(log.state)
+    if not undos:
         raise NothingToUndo(
             "there is nothing to redo",
             hint="redo brings back what undo took, until something is asked",
         )
-    undone = taken[-1]
-    _refuse_elsewhere(log.events, undone, workspace)
-    made = undone.made
-    plan = workspace.history.standing(made)
+    _refuse_elsewhere(log.events, undos[-1], workspace)
+    plan = workspace.history.standing(undos[-1].effects)
     _refuse_where_all_were_edited(plan, "redo")
     return plan
 
 
 def _refuse_elsewhere(events: Sequence[Event], event: Event, workspace: Workspace) -> None:
-    """Raise UsageError if the session worked in another folder: its files are put back there."""
+    """Raise UsageError if the session worked in another folder when `event` was recorded."""
     position = next(index for index, candidate in enumerate(events) if candidate is event)
     opened = SessionState(events[:position]).opened
     if opened is not None and opened.repo != store.recorded_root(workspace.root):
-        hint = (
-            "undo and redo it in that folder"
-            if Path(opened.repo).is_dir()
-            else "that folder is gone: take its changes back with git"
-        )
+        hint = "that folder is gone: take its changes back with git"
+        if Path(opened.repo).is_dir():
+            hint = "undo and redo it in that folder"
         raise UsageError(f"this was done in {opened.repo}, not in {workspace.root}", hint=hint)
 
 
 def _refuse_where_all_were_edited(plan: RestorePlan, command: str) -> None:
-    """Raise UsageError where nothing but edits that somebody made since would be taken back."""
+    """Raise UsageError if the plan could only take back edits that were made since."""
     edited = plan.conflicts
-    if not edited or any(plan.made):
+    if not edited or any(plan.effects):
         return
     count = "1 file" if len(edited) == 1 else f"{len(edited)} files"
     raise UsageError(
-        f"{command} would lose edits made since in {count}: {_named(edited)}",
+        f"{command} would lose edits made since in {count}: {_first_names(edited)}",
         hint="no other change is left to take back; `git diff` shows what these files hold",
     )
 
 
-def _named(files: Sequence[str]) -> str:
-    return ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
+def _first_names(files: Sequence[str]) -> str:
+    names = ", ".join(files[:5])
+    return f"{names} and {len(files) - 5} more" if len(files) > 5 else names
 
 
 async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
-    """Return what this plan would restore: contents as diffs, other things as a line each, and a
-    line for what stays as it is.
+    """Return the plan as text: contents as diffs, modes and other attributes as a line each, and a
+    line for each file that stays as it is.
     """
     from fugu_cli.tools.diff import change_diffs
 
-    back = plan.made.back
+    back = plan.effects.back
     unclaimed = back.unclaimed
     own = back.without(unclaimed)
     parts = [*(await change_diffs(workspace, own.changes)).values(), *_attribute_lines(own)]
     for command in dict.fromkeys(unclaimed.values()):
-        others = {path for path, while_ran in unclaimed.items() if while_ran != command}
-        during = back.without({*others, *_paths(own)})
+        other_paths = {path for path, while_ran in unclaimed.items() if while_ran != command}
+        while_it_ran = back.without({*own.paths, *other_paths})
         parts.append(f"changed while {command} ran, perhaps by you:\n")
-        parts += (await change_diffs(workspace, during.changes)).values()
-        parts += _attribute_lines(during)
+        parts += (await change_diffs(workspace, while_it_ran.changes)).values()
+        parts += _attribute_lines(while_it_ran)
     edited = (*plan.conflicts, *plan.beside)
     parts += [f"{path}: stays as it is, for it was changed since\n" for path in edited]
     uncopied = (*plan.unkept, *plan.nested)
@@ -329,21 +329,14 @@ async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
     return "".join(parts)
 
 
-def _paths(effects: FileEffects) -> set[str]:
-    changed = {change.path for change in effects.changes}
-    return changed | {attribute.path for attribute in effects.attributes}
-
-
-def _attribute_lines(back: FileEffects) -> list[str]:
-    lines = [
-        f"mode of {change.path}: {change.mode_before} -> {change.mode}\n"
-        for change in back.changes
-        if change.mode_before
-    ]
-    lines += [
-        f"{attribute.path}: {attribute.before or 'as usual'} -> {attribute.after or 'as usual'}\n"
-        for attribute in back.attributes
-    ]
+def _attribute_lines(effects: FileEffects) -> list[str]:
+    lines = []
+    for change in effects.changes:
+        if change.mode_before:
+            lines.append(f"mode of {change.path}: {change.mode_before} -> {change.mode}\n")
+    for attribute in effects.attributes:
+        before, after = attribute.before or "as usual", attribute.after or "as usual"
+        lines.append(f"{attribute.path}: {before} -> {after}\n")
     return lines
 
 
@@ -355,7 +348,7 @@ async def _take_back(
     keep: Collection[str] = (),
     moved: Sequence[str] = (),
 ) -> Undone:
-    back = plan.made.without(keep).back
+    back = plan.effects.without(keep).back
     planned = Undone(
         snapshot=None,
         kind=direction,

@@ -695,7 +695,7 @@ class ToolRan(PaidValue):
     """Lines that a command printed and `output` leaves out."""
 
     @property
-    def made(self) -> FileEffects:
+    def effects(self) -> FileEffects:
         """The changes that the call made to files."""
         return FileEffects(self.changes, self.attributes)
 

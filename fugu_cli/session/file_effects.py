@@ -15,9 +15,7 @@ THE_TESTS = "the tests"
 
 class FileChange(Value):
     """A change of a file: the git blob ids before and after it, None if the file did not exist.
-    `mode` is the file's mode after the change, or before it if the file is gone. `beside`: no
-    snapshot holds the file, because git ignores it or it lies outside the repository, and one of
-    fugu's own tools wrote it.
+    `mode` is the file's mode after the change, or before it if the file is gone.
     """
 
     path: str
@@ -27,13 +25,15 @@ class FileChange(Value):
     mode_before: str = ""
     """The mode before, if it was different."""
     beside: bool = False
+    """No snapshot holds the file, because git ignores it or it lies outside the repository. One of
+    fugu's own tools wrote it.
+    """
     permissions: int = 0
-    """Bits that a deleted file had, for one that no snapshot holds; 0 where nobody knows."""
+    """The permission bits of a deleted file that no snapshot holds; 0 if unknown."""
     sparse: bool = False
-    """git tracked the file and left it out of the working tree before."""
+    """git tracked the file, and a sparse checkout had left it out of the working tree."""
     while_ran: str = ""
-    """The command during which it changed, where nothing says that the command changed it: the user
-    may have."""
+    """The command that ran while the file changed, if the user may have changed it instead."""
 
     @property
     def back(self) -> FileChange:
@@ -53,7 +53,7 @@ class FileAttribute(Value):
     before: str
     after: str
     while_ran: str = ""
-    """As `FileChange.while_ran`."""
+    """The same as `FileChange.while_ran`."""
 
     @property
     def back(self) -> FileAttribute:
@@ -93,8 +93,14 @@ class FileEffects(NamedTuple):
         marked = attributes | changed
         return {path: while_ran for path, while_ran in marked.items() if while_ran}
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path of each effect."""
+        changed = [change.path for change in self.changes]
+        return (*changed, *(attribute.path for attribute in self.attributes))
+
     def without(self, paths: Collection[str]) -> FileEffects:
-        """Return the changes to all other paths."""
+        """Return the effects on all other paths."""
         return FileEffects(
             tuple(change for change in self.changes if change.path not in paths),
             tuple(attribute for attribute in self.attributes if attribute.path not in paths),
@@ -130,9 +136,9 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
     """Merge the changes, in the order they were made, into one for each path. Paths that are as
     before are left out.
     """
-    made: dict[str, FileChange] = {}
+    net: dict[str, FileChange] = {}
     for change in changes:
-        first = made.get(change.path, change)
+        first = net.get(change.path, change)
         mode = (first.mode_before or first.mode) if first.before else change.mode
         update = {
             "before": first.before,
@@ -140,10 +146,10 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
             "while_ran": change.while_ran or first.while_ran,
             "sparse": first.sparse,
         }
-        made[change.path] = change.model_copy(update=update)
+        net[change.path] = change.model_copy(update=update)
     return {
         path: change
-        for path, change in made.items()
+        for path, change in net.items()
         if change.before != change.after or (change.after and change.mode_before)
     }
 
@@ -171,22 +177,22 @@ class Merged(Value):
     """Paths of the chosen work that were left alone: they are not as they were when it began."""
 
     @property
-    def made(self) -> FileEffects:
+    def effects(self) -> FileEffects:
         """The changes that were taken over."""
         return FileEffects(self.changes)
 
 
 class Undone(Value):
-    """Files were put back to how they stood before.
+    """Files were restored to an earlier state.
 
-    `undo`, `redo`: by the user, between requests. `rollback`: in older logs, by fugu, of work that failed the tests.
-    The attempt stays in the turn's events and is paid for; the agent tries again and reads nothing
-    of it.
+    `undo`, `redo`: by the user, between requests. `rollback`: in older logs, by fugu, because the
+    work of an attempt failed the tests. The attempt stays in the turn's events and is paid for; the
+    agent tries again and does not read it.
     """
 
     type: Literal["undone"] = "undone"
     snapshot: str | None
-    """The files were put back to it, where an attempt was rolled back."""
+    """The snapshot that was restored when an attempt was rolled back."""
     kind: Literal["undo", "redo", "rollback"] = "undo"
     turn: int = 0
     """The turn whose attempt was rolled back; 0 for an undo or redo."""
@@ -207,7 +213,8 @@ class Undone(Value):
     """Sentences on files that the sandbox moved away while the request ran, perhaps the user's."""
 
     @property
-    def made(self) -> FileEffects:
+    def effects(self) -> FileEffects:
+        """The changes that put the files back."""
         return FileEffects(self.changes, self.attributes)
 
     @property
@@ -221,24 +228,17 @@ class Undone(Value):
     @property
     def left_words(self) -> str:
         """A clause about files that were left alone, and why; "" if none were."""
-        since = (
-            f"left alone, because they were changed since: {', '.join(self.left)}"
-            if self.left
-            else ""
+        groups = (
+            ("left alone, because they were changed since", self.left),
+            (
+                "left alone, because files so large are not copied before a command",
+                self.unkept,
+            ),
+            ("left alone, because it is a repository of its own", self.nested),
+            ("kept, as you wanted", self.kept),
         )
-        unkept = ", ".join(self.unkept)
-        large = (
-            f"left alone, because files so large are not copied before a command: {unkept}"
-            if unkept
-            else ""
-        )
-        nested = (
-            f"left alone, because it is a repository of its own: {', '.join(self.nested)}"
-            if self.nested
-            else ""
-        )
-        kept = f"kept, as you wanted: {', '.join(self.kept)}" if self.kept else ""
-        return "; ".join(part for part in (since, large, nested, kept, *self.moved) if part)
+        clauses = [f"{reason}: {', '.join(paths)}" for reason, paths in groups if paths]
+        return "; ".join([*clauses, *self.moved])
 
     @property
     def is_partial(self) -> bool:

@@ -198,7 +198,7 @@ class UndoFold:
 
     def history(self) -> UndoHistory:
         """Return what stands after the newest event."""
-        redoable = tuple(event for event in self._undone if any(event.made))
+        redoable = tuple(event for event in self._undone if any(event.effects))
         return UndoHistory(tuple(self._standing), redoable)
 
 
@@ -217,5 +217,5 @@ def _may_have_changed(event: Event) -> bool:
     background does not say.
     """
     if isinstance(event, ToolRan):
-        return bool(any(event.made) or event.job)
+        return bool(any(event.effects) or event.job)
     return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

@@ -263,7 +263,7 @@ class EffectiveFold:
             return False
         rewritten = False
         if self._undone and isinstance(event, Assigned | Replied | Permitted):
-            unchanging = [kept for kept in self.events if not any(getattr(kept, "made", ()))]
+            unchanging = [kept for kept in self.events if not any(getattr(kept, "effects", ()))]
             self.events = [*unchanging, self._undone[0]]
             self._undone = []
             rewritten = True

@@ -64,7 +64,7 @@ class Restored:
 
     paths: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    made: FileEffects = NO_EFFECTS
+    effects: FileEffects = NO_EFFECTS
 
 
 class FileHistory:
@@ -115,7 +115,7 @@ class FileHistory:
     async def since(self, tree: str) -> FileEffects:
         """Return the changes since a snapshot, without fugu's own exports. Raises StorageError."""
         current = await self.snapshot()
-        effects = await self.made(tree, current) if current else NO_EFFECTS
+        effects = await self.effects_between(tree, current) if current else NO_EFFECTS
         try:
             exports = set((self.store / EXPORTS).read_text(encoding="utf-8").split())
         except OSError:
@@ -148,7 +148,7 @@ class FileHistory:
             }
         )
 
-    async def made(self, a: str, b: str) -> FileEffects:
+    async def effects_between(self, a: str, b: str) -> FileEffects:
         """Return the changes from tree `a` to tree `b`."""
         return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
 
@@ -226,10 +226,10 @@ class FileHistory:
         """
         plan = self.standing(effects)
         async with self.contents() as contents:
-            changed = await restore_files(self.root, plan.made, contents, self._git)
-        await self._leave_out([change for change in plan.made.changes if change.sparse])
+            changed = await restore_files(self.root, plan.effects, contents, self._git)
+        await self._leave_out([change for change in plan.effects.changes if change.sparse])
         return Restored(
-            changed, (*plan.conflicts, *plan.beside, *plan.unkept, *plan.nested), plan.made
+            changed, (*plan.conflicts, *plan.beside, *plan.unkept, *plan.nested), plan.effects
         )
 
     async def _leave_out(self, changes: Sequence[FileChange]) -> None:
@@ -326,7 +326,7 @@ class RestorePlan:
     `unkept` (large files) and of `nested` repositories.
     """
 
-    made: FileEffects = NO_EFFECTS
+    effects: FileEffects = NO_EFFECTS
     conflicts: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()

@@ -54,5 +54,5 @@ class PlainFolder:
         after = await self._history.snapshot()
         assert after is not None
         patch = await self._history.patch(self._before, after, whole=True)
-        made = await self._history.made(self._before, after)
-        return patch, frozenset(change.path for change in made.changes)
+        effects = await self._history.effects_between(self._before, after)
+        return patch, frozenset(change.path for change in effects.changes)

@@ -142,8 +142,8 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
     if snapshot is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
-        made = await workspace.history.made(arguments.since, snapshot)
-        small = _small_files(workspace, [unquoted_path(change.path) for change in made.changes])
+        effects = await workspace.history.effects_between(arguments.since, snapshot)
+        small = _small_files(workspace, [unquoted_path(change.path) for change in effects.changes])
         patch = b""
         if small:
             whole = [f":(top,literal){path}" for path in small]

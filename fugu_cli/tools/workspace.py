@@ -210,7 +210,7 @@ class ObservedResult(NamedTuple):
     wrote."""
 
     result: ToolResult
-    made: FileEffects = NO_EFFECTS
+    effects: FileEffects = NO_EFFECTS
     written: frozenset[str] = frozenset()
 
 

@@ -196,7 +196,7 @@ async def worktree_changes(
     own store.
     """
     snapshot = await worktree.history.snapshot()
-    changes = (await worktree.history.made(tree, snapshot)).changes if snapshot else ()
+    changes = (await worktree.history.effects_between(tree, snapshot)).changes if snapshot else ()
     for change in changes:
         if change.after is not None:
             workspace.history.keep(await worktree.history.blob(change.after))
@@ -215,7 +215,7 @@ async def apply_changes(
     with contextlib.suppress(StorageError):
         await workspace.history.take_back(inverse)
     remaining = workspace.history.standing(inverse)
-    left = {*remaining.conflicts, *(change.path for change in remaining.made.changes)}
+    left = {*remaining.conflicts, *(change.path for change in remaining.effects.changes)}
     return tuple(change for change in changes if change.path not in left), tuple(sorted(left))
 
 

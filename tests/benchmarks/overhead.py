@@ -132,9 +132,9 @@ class Photographed(FileHistory):
         with self.spent.on("git"):
             return await super().snapshot()
 
-    async def made(self, a: str, b: str) -> FileEffects:
+    async def effects_between(self, a: str, b: str) -> FileEffects:
         with self.spent.on("git"):
-            return await super().made(a, b)
+            return await super().effects_between(a, b)
 
 
 def works(prompt: Prompt) -> Reply:

@@ -128,17 +128,17 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
     if part != "conversation":
         patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
         if patch and not await controller.view.dialogs.confirm(
-            f"Rewind to before {point.called}? {patch_summary(patch)}", patch
+            f"Rewind to before {point.label}? {patch_summary(patch)}", patch
         ):
             return
         await undo.rewind_files(session.log, session.environment.workspace, point)
     if part == "files":
         controller.say(
-            f"the files are as before {point.called}" if patch else "no file had to be put back"
+            f"the files are as before {point.label}" if patch else "no file had to be put back"
         )
     elif await _open(controller, lambda ask: controller.opener.fork(id, ask, point.line)):
         controller.say(
-            f"this is a copy of {id} that ends before {point.called}; the original stays as it was"
+            f"this is a copy of {id} that ends before {point.label}; the original stays as it was"
         )
         if not point.turn and point.asked.plan is None:  # an open plan is asked about anew
             controller.view.type(point.asked.said)
@@ -151,7 +151,7 @@ async def _pick_point(controller: SessionController) -> PickedChoice | None:
         return None
     choices = []
     for point in sorted(points, key=lambda point: (-point.request, point.turn)):
-        about = f"· {point.who}" if point.turn else flatten(point.asked.said, 200)
+        about = f"· {point.agent_and_role}" if point.turn else flatten(point.asked.said, 200)
         choices.append(Choice(point.name, f"{point.name:<4} {about}"))
     keys = {"ctrl+f": "files only", "ctrl+e": "conversation only"}
     return await controller.view.dialogs.pick("Rewind to before", choices, None, keys)
@@ -190,7 +190,7 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     unsnapshotted = tuple(
         change for request in shown for change in request.unsnapshotted_changes.values()
     )
-    more = workspace.history.standing(FileEffects(unsnapshotted)).made.changes
+    more = workspace.history.standing(FileEffects(unsnapshotted)).effects.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
 
 

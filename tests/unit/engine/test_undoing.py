@@ -334,7 +334,7 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
         log.append(Finished(reason="turn_limit"))
         everything(workspace.root)
         now = await workspace.history.snapshot()
-        changes = (await workspace.history.made(snapshot, now)).changes if snapshot and now else ()
+        changes = (await workspace.history.effects_between(snapshot, now)).changes if snapshot and now else ()
         log.append(
             ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes)
         )
@@ -400,7 +400,7 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
             ran = await workspace.observe(
                 WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None
             )
-            log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.made.changes))
+            log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.effects.changes))
         assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undo.undo_preview(
             log, workspace
         )

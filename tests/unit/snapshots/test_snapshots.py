@@ -329,7 +329,7 @@ def test_a_diff_names_each_change_with_its_blobs(repo: Build) -> None:
     (workspace.root / "run.sh").chmod(0o755)
     after = asyncio.run(workspace.history.snapshot()) or ""
     one, two, three, x = (blob_id(data) for data in (b"1\n", b"2\n", b"3\n", b"x\n"))
-    assert asyncio.run(workspace.history.made(before, after)).changes == (
+    assert asyncio.run(workspace.history.effects_between(before, after)).changes == (
         FileChange(path="a.py", before=one, after=two),
         FileChange(path="b.py", before=one, after=None),
         FileChange(path="c.py", before=None, after=three),
@@ -662,7 +662,7 @@ def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one
     lay(root, {"one.bin": "small\n"})
     git(root, "add", "two.bin")
     after = asyncio.run(workspace.history.snapshot()) or ""
-    assert asyncio.run(workspace.history.made(before, after)).changes == ()
+    assert asyncio.run(workspace.history.effects_between(before, after)).changes == ()
     assert asyncio.run(restore(workspace, before)) == ()
     lay(root, {"one.bin": "other\n", "two.bin": "small\n"})
     assert set(asyncio.run(restore(workspace, after))) == {"one.bin", "two.bin"}

@@ -45,7 +45,7 @@ def test_an_ignored_file_fugu_wrote_is_observed_and_can_be_put_back(repo: Build)
     workspace = repo({".gitignore": "*.local\n"})
     lay(workspace.root, {"x.local": "1\n"})
     use(workspace, "read", path="x.local")
-    changes = observe(workspace, "write", path="x.local", content="2\n").made.changes
+    changes = observe(workspace, "write", path="x.local", content="2\n").effects.changes
     assert changes == (FileChange(path="x.local", before=ONE, after=TWO, beside=True),)
     asyncio.run(workspace.take_back(FileEffects(changes)))
     assert (workspace.root / "x.local").read_text() == "1\n"
@@ -60,7 +60,7 @@ def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
         "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 "
         "@@\n-1\n"
     )
-    changes = observe(workspace, "apply_patch", patch=patch).made.changes
+    changes = observe(workspace, "apply_patch", patch=patch).effects.changes
     assert changes == (
         FileChange(path="a.py", before=ONE, after=TWO, beside=True),
         FileChange(path="b.py", before=ONE, after=None, beside=True, permissions=0o604),
