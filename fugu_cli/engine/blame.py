@@ -32,17 +32,15 @@ from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools import diff
 from fugu_cli.tools.workspace import Workspace
 
-ALIKE = 0.5
-"""Share of equal lines from which a file that appears where another one goes counts as that one,
-moved.
-"""
+SIMILAR_SHARE = 0.5
+"""The share of equal lines from which a new file counts as a deleted one that was moved."""
 LONG = 2000
-"""Lines of two texts together that are too many to compare every one with every other."""
+"""The number of lines of two texts together from which frequent lines are not used for matches."""
 
 
 @dataclass(frozen=True)
 class LineAuthor:
-    """A turn that wrote something. `model` is the one that served, `at` the time of the change."""
+    """The turn that wrote a line. `model` is the model that replied, `at` the time of the change."""
 
     session: str
     request: int
@@ -53,8 +51,8 @@ class LineAuthor:
     at: float
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """Identify the turn among the turns of all sessions."""
+    def turn_key(self) -> tuple[str, int, int]:
+        """Session, request and turn, which identify the turn among those of all sessions."""
         return (self.session, self.request, self.turn)
 
 
@@ -79,7 +77,7 @@ class AttributedLines:
 @dataclass(frozen=True)
 class FileState:
     """A file after the changes so far: its blob (None if the file does not exist) and its lines.
-    `first` is its blob before the first change, `was` its path then if it was moved since.
+    `first` are its lines before the first change, `was` is its path at that time.
     """
 
     blob: str | None
@@ -92,55 +90,62 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
     """Return the changes that agents made in a session, oldest first, without undone requests and
     rolled back turns.
     """
-    at = {id(record.event): record for record in records}
-    state, edits = SessionState.of_records(records), []
+    records_by_event = {id(record.event): record for record in records}
+    state = SessionState.of_records(records)
+    edits = []
     for index in state.undo_history.requests:
-        writers = _Writers(session, index + 1, state.requests[index].events)
+        authors = _RequestAuthors(session, index + 1, state.requests[index].events)
         for event in state.requests[index].effective:
-            author = writers.of(event, at[id(event)].at)
+            record = records_by_event[id(event)]
+            author = authors.author_of(event, record.at)
             if author is not None and isinstance(event, ToolRan | Merged):
-                edits.append(AttributedEdit(author, event.changes, author.at, at[id(event)].seq))
+                edits.append(AttributedEdit(author, event.changes, author.at, record.seq))
     return edits
 
 
 def merged_edits(edits: Iterable[AttributedEdit]) -> list[AttributedEdit]:
     """Return the edits of several sessions in order of time. Edits that a fork repeats count once."""
-    once: dict[tuple[float, int], AttributedEdit] = {}
+    by_time: dict[tuple[float, int], AttributedEdit] = {}
     for edit in edits:
-        once.setdefault((edit.at, edit.seq), edit)
-    return sorted(once.values(), key=lambda edit: (edit.at, edit.seq))
+        by_time.setdefault((edit.at, edit.seq), edit)
+    return [by_time[key] for key in sorted(by_time)]
 
 
-class _Writers:
+class _RequestAuthors:
     """Maps a request's changes to their authors. Changes by fugu's own evidence runs have none."""
 
     def __init__(self, session: str, number: int, events: Sequence[Event]) -> None:
-        self._name = (session, number)
+        self._session = session
+        self._number = number
         self._turns = {event.turn: event for event in events if isinstance(event, Assigned)}
         replies = [event for event in events if isinstance(event, Replied)]
         self._models = {call.id: reply.model for reply in replies for call in reply.calls}
-        self._newest = {reply.turn: reply.model for reply in replies}
-        self._own = {
+        self._newest_models = {reply.turn: reply.model for reply in replies}
+        self._evidence_calls = {
             event.call.id
             for event in events
             if isinstance(event, Permitted) and event.by == EVIDENCE
         }
 
-    def of(self, event: Event, at: float) -> LineAuthor | None:
-        """Return the author of an event's changes, None without changes.
+    def author_of(self, event: Event, at: float) -> LineAuthor | None:
+        """Return the author of an event's changes, None if it has none or fugu made them.
 
         Work taken over from a worktree belongs to the turn that was chosen.
         """
         if isinstance(event, Merged):
-            number, model = event.chosen, self._newest.get(event.chosen, "")
-        elif isinstance(event, ToolRan) and event.call.id not in self._own:
-            number, model = event.turn, self._models.get(event.call.id, "")
+            turn_number = event.chosen
+            model = self._newest_models.get(turn_number, "")
+        elif isinstance(event, ToolRan) and event.call.id not in self._evidence_calls:
+            turn_number = event.turn
+            model = self._models.get(event.call.id, "")
         else:
             return None
-        turn = self._turns.get(number)
+        turn = self._turns.get(turn_number)
         if turn is None or not event.changes:
             return None
-        return LineAuthor(*self._name, number, turn.agent, turn.role, model, at)
+        return LineAuthor(
+            self._session, self._number, turn_number, turn.agent, turn.role, model, at
+        )
 
 
 def lines_of(data: bytes) -> tuple[bytes, ...]:
@@ -149,8 +154,9 @@ def lines_of(data: bytes) -> tuple[bytes, ...]:
     """
     if b"\0" in data:
         return (data,)
-    pieces = data.replace(b"\r\n", b"\n").split(b"\n")
-    return tuple(piece + b"\n" for piece in pieces[:-1]) + ((pieces[-1],) if pieces[-1] else ())
+    *whole_lines, rest = data.replace(b"\r\n", b"\n").split(b"\n")
+    lines = [line + b"\n" for line in whole_lines]
+    return (*lines, rest) if rest else tuple(lines)
 
 
 def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes]:
@@ -163,41 +169,48 @@ def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes
 def carry_authors(
     old: AttributedLines, lines: Sequence[bytes], author: LineAuthor | None
 ) -> AttributedLines:
-    """Return the lines; those that `old` has keep their writers, the others are `author`'s."""
+    """Return the lines. Those that `old` has keep their authors, the others are by `author`."""
     size = min(len(old.lines), len(lines))
-    head = next((i for i in range(size) if old.lines[i] != lines[i]), size)
-    tail = next((i for i in range(size - head) if old.lines[-1 - i] != lines[-1 - i]), size - head)
-    before, after = old.lines[head : len(old.lines) - tail], lines[head : len(lines) - tail]
-    middle: list[LineAuthor | None] = [author] * len(after)
-    for match in matcher(before, after).get_matching_blocks():
+    head = 0
+    while head < size and old.lines[head] == lines[head]:
+        head += 1
+    tail = 0
+    while tail < size - head and old.lines[-1 - tail] == lines[-1 - tail]:
+        tail += 1
+    old_end, new_end = len(old.lines) - tail, len(lines) - tail
+    middle: list[LineAuthor | None] = [author] * (new_end - head)
+    for match in matcher(old.lines[head:old_end], lines[head:new_end]).get_matching_blocks():
         first = head + match.a
         middle[match.b : match.b + match.size] = old.authors[first : first + match.size]
-    kept = old.authors[len(old.lines) - tail :] if tail else ()
-    return AttributedLines(tuple(lines), (*old.authors[:head], *middle, *kept))
+    return AttributedLines(tuple(lines), (*old.authors[:head], *middle, *old.authors[old_end:]))
 
 
 @dataclass
 class BlameTracker:
-    """Carries files forward, edit after edit. `contents` holds blobs by id; what is missing makes
-    its lines nobody's, and its path is one of `lost`."""
+    """Follows the authors of lines through the edits of files. `contents` holds blobs by id.
+
+    The lines of a blob that is missing there have no author, and its path is added to `lost`.
+    """
 
     contents: Mapping[str, bytes]
     states: dict[str, FileState] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
-    _known: dict[tuple[str, str], AttributedLines] = field(default_factory=dict)
-    _anywhere: dict[str, AttributedLines] = field(default_factory=dict)
+    _by_path_and_blob: dict[tuple[str, str], AttributedLines] = field(default_factory=dict)
+    _by_blob: dict[str, AttributedLines] = field(default_factory=dict)
 
     def follow(self, edit: AttributedEdit) -> None:
         """Apply the changes of one call."""
-        before = {change.path: self._before(change) for change in edit.changes}
-        gone = {change.path: before[change.path] for change in edit.changes if change.after is None}
+        before = {change.path: self._state_before(change) for change in edit.changes}
+        deleted = {
+            change.path: before[change.path] for change in edit.changes if change.after is None
+        }
         for change in edit.changes:
             state = before[change.path]
-            if change.before is None and change.after is not None and gone:
-                state = self._moved(change, gone) or state
-            self._after(change, state, edit.author)
+            if change.before is None and change.after is not None and deleted:
+                state = self._moved_file(change, deleted) or state
+            self._apply(change, state, edit.author)
 
-    def _before(self, change: FileChange) -> FileState:
+    def _state_before(self, change: FileChange) -> FileState:
         """Return the file as the change found it."""
         path, blob = change.path, change.before
         state = self.states.get(path)
@@ -206,40 +219,42 @@ class BlameTracker:
         old = state.written if state else AttributedLines()
         if blob is None:
             written = AttributedLines()
-        elif (path, blob) in self._known:
-            written = self._known[path, blob]
-        elif state is None and blob in self._anywhere:
-            written = self._anywhere[blob]  # somebody moved or copied it
+        elif (path, blob) in self._by_path_and_blob:
+            written = self._by_path_and_blob[path, blob]
+        elif state is None and blob in self._by_blob:
+            written = self._by_blob[blob]  # somebody moved or copied it
         elif blob in self.contents:
             written = carry_authors(old, lines_of(self.contents[blob]), None)
         else:
             self.lost.add(path)
             written = AttributedLines()
-        return FileState(
-            blob, written, state.first if state else written, state.was if state else path
-        )
+        if state is None:
+            return FileState(blob, written, first=written, was=path)
+        return replace(state, blob=blob, written=written)
 
-    def _moved(self, change: FileChange, gone: dict[str, FileState]) -> FileState | None:
-        """Return the file that was removed in the same call and became this one, None if there is
-        none. It is taken out of `gone`.
+    def _moved_file(self, change: FileChange, deleted: dict[str, FileState]) -> FileState | None:
+        """Return the file that was deleted in the same call and became this one, None if there is
+        none. It is removed from `deleted`.
         """
         data = self.contents.get(change.after or "")
         if not data:
             return None
         lines = lines_of(data)
         similarities = {
-            path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()
+            path: matcher(state.written.lines, lines).ratio() for path, state in deleted.items()
         }
 
-        def order(path: str) -> tuple[bool, float]:
-            return gone[path].blob == change.after, similarities[path]
+        def preference(path: str) -> tuple[bool, float]:
+            has_same_content = deleted[path].blob == change.after
+            return has_same_content, similarities[path]
 
-        most_similar = max(similarities, key=order)
-        if similarities[most_similar] < ALIKE:
+        best = max(similarities, key=preference)
+        if similarities[best] < SIMILAR_SHARE:
             return None
-        return gone.pop(most_similar)
+        return deleted.pop(best)
 
-    def _after(self, change: FileChange, before: FileState, author: LineAuthor) -> None:
+    def _apply(self, change: FileChange, before: FileState, author: LineAuthor) -> None:
+        """Record the file's state after the change."""
         path, blob = change.path, change.after
         if blob is None:
             written = AttributedLines()
@@ -250,55 +265,64 @@ class BlameTracker:
             lines = lines_of(self.contents.get(blob, b""))
             written = AttributedLines(lines, (None,) * len(lines))
         if blob is not None:
-            self._known[path, blob] = self._anywhere[blob] = written
+            self._by_path_and_blob[path, blob] = written
+            self._by_blob[blob] = written
         self.states[path] = FileState(blob, written, before.first, before.was)
 
-    def now(self, path: str, blob: str, data: bytes) -> AttributedLines:
-        """Return the present state of a file, whoever changed it since."""
+    def lines_now(self, path: str, blob: str, data: bytes) -> AttributedLines:
+        """Return the lines of a file as it is now. Lines that were added after the last edit have no
+        author.
+        """
         state = self.states.get(path)
         if state is not None and state.blob == blob:
             return state.written
-        cached = self._known.get((path, blob))
-        return cached or carry_authors(
-            state.written if state else AttributedLines(), lines_of(data), None
-        )
+        if (path, blob) in self._by_path_and_blob:
+            return self._by_path_and_blob[path, blob]
+        last = state.written if state is not None else AttributedLines()
+        return carry_authors(last, lines_of(data), None)
 
 
 def related_edits(edits: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
     """Return the edits a file's lines may come from: its own, and those of files it may have been
     moved or copied from.
     """
-    left = {change.after: change.path for edit in edits for change in edit.changes}
-    related, related_edits = {path}, []
+    path_of_blob = {change.after: change.path for edit in edits for change in edit.changes}
+    related_paths, related = {path}, []
     for edit in reversed(edits):
-        mine = [change for change in edit.changes if change.path in related]
-        if not mine:
+        changes = [change for change in edit.changes if change.path in related_paths]
+        if not changes:
             continue
-        related_edits.append(edit)
-        related |= {left[change.before] for change in mine if change.before in left}
-        if any(change.before is None for change in mine):
-            related |= {change.path for change in edit.changes if change.after is None}
-    related_edits.reverse()
-    return [
-        replace(edit, changes=tuple(c for c in edit.changes if c.path in related))
-        for edit in related_edits
-    ]
+        related.append(edit)
+        for change in changes:
+            if change.before in path_of_blob:
+                related_paths.add(path_of_blob[change.before])
+        if any(change.before is None for change in changes):
+            deleted = [change.path for change in edit.changes if change.after is None]
+            related_paths.update(deleted)
+    only_related = []
+    for edit in reversed(related):
+        kept = tuple(change for change in edit.changes if change.path in related_paths)
+        only_related.append(replace(edit, changes=kept))
+    return only_related
 
 
 def moved_from(
     edits: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
 ) -> str | None:
-    """Return the file whose last contents are most similar to `data`, None if no file is similar.
-    This is for a file that no edit names, because somebody may have moved it.
+    """Return the path whose last content is most similar to `data`, None if none is similar.
+
+    For a file that no edit names, because somebody may have moved it.
     """
-    last = {change.path: change.after for edit in edits for change in edit.changes}
+    last_blobs = {change.path: change.after for edit in edits for change in edit.changes}
     lines = lines_of(data)
-    texts = {
-        path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents
-    }
-    shares = {path: matcher(lines_of(text), lines).ratio() for path, text in texts.items()}
-    best = max(shares, key=lambda path: shares[path], default=None)
-    return best if best is not None and shares[best] >= ALIKE else None
+    best, best_share = None, SIMILAR_SHARE
+    for path, blob in last_blobs.items():
+        if blob is None or blob not in contents:
+            continue
+        share = matcher(lines_of(contents[blob]), lines).ratio()
+        if share > best_share or (best is None and share == best_share):
+            best, best_share = path, share
+    return best
 
 
 NamedSession = tuple[str, Sequence[Recorded]]
@@ -310,9 +334,7 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True)
 class BlameLine:
-    """A line of a file or of a diff. `number` counts from 1 in the file it stands in: the old one
-    for removed lines.
-    """
+    """A line of a file or of a diff. `number` counts from 1, for removed lines in the old file."""
 
     kind: LineKind
     number: int
@@ -322,7 +344,7 @@ class BlameLine:
 
 @dataclass(frozen=True)
 class TurnShare:
-    """A turn, and how many of the lines shown it wrote. What a turn cost is the whole turn's."""
+    """A turn with the number of the shown lines that it wrote, and the cost of the whole turn."""
 
     cost: TurnCost
     lines: int
@@ -330,8 +352,8 @@ class TurnShare:
 
 @dataclass(frozen=True)
 class FileBlame:
-    """The authors of a file as it is now. `turns` are those that wrote a line of it. `lost`: the
-    contents of some changes are gone.
+    """A file as it is now, with the author of each line and the turns that wrote them. `lost`: the
+    contents of some changes are gone, so that authors may be missing.
     """
 
     path: str
@@ -339,13 +361,13 @@ class FileBlame:
     turns: tuple[TurnShare, ...]
     lost: bool = False
     noted: int = 0
-    """Lines whose writers git notes tell (commit_blame.py), not the sessions here."""
+    """The number of lines whose authors come from git notes (commit_blame.py)."""
 
 
 @dataclass(frozen=True)
 class FileDiff:
-    """A session's changes to a file, as it left it. `was` is the earlier path. `later`: it has
-    changed since.
+    """A session's changes to a file. `was` is its path before the session. `lost` as in FileBlame.
+    `later`: the file has changed since the session.
     """
 
     path: str
@@ -358,7 +380,9 @@ class FileDiff:
 
 @dataclass(frozen=True)
 class SessionBlame:
-    """A session's changes, and all its turns: those that wrote nothing cost money too."""
+    """A session's changes and all its turns, also those that wrote nothing, because they cost money
+    too.
+    """
 
     session: str
     files: tuple[FileDiff, ...]
@@ -368,8 +392,8 @@ class SessionBlame:
 async def blame_path(
     workspace: Workspace, path: Path, sessions: Sequence[NamedSession]
 ) -> FileBlame:
-    """Return the text file at `path`, links followed. Raises UsageError where there is none in the
-    workspace.
+    """Return the blame of the text file at `path`. Links are followed. Raises UsageError if there
+    is no such file in the workspace.
     """
     real_path = Path(os.path.realpath(path))
     if not paths.inside(real_path, workspace.root):
@@ -382,7 +406,7 @@ async def blame_path(
             hint = "name a file; without one the newest session's changes are shown"
             raise UsageError(f"{path} is a folder", hint=hint)
         if not real_path.exists():
-            what = f"there is no file {path}{_deleted(name, sessions)}"
+            what = f"there is no file {path}{_describe_deletion(name, sessions)}"
             raise UsageError(what, hint="without a path the diff is shown")
         file = await blame_file(workspace, name, sessions)
     except OSError as error:
@@ -397,35 +421,43 @@ async def blame_path(
     return file
 
 
-def _deleted(name: str, every: Sequence[NamedSession]) -> str:
-    """Describe which agent deleted the file, "" if none did."""
-    edits = merged_edits(edit for session in every for edit in attributed_edits(*session))
-    newest = next(
-        ((e.author, c) for e in reversed(edits) for c in e.changes if c.path == name), None
-    )
-    if newest is None or newest[1].after is not None:
-        return ""
-    author = newest[0]
-    return (
-        f": {author.agent} deleted it in request {author.request}, turn {author.turn} of session "
-        f"{author.session}"
-    )
+def edits_of_sessions(sessions: Sequence[NamedSession]) -> list[AttributedEdit]:
+    """Return the changes that agents made in these sessions, in order of time."""
+    return merged_edits(edit for session in sessions for edit in attributed_edits(*session))
 
 
-async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSession]) -> FileBlame:
-    """Return the file at `path` (from the workspace's root) as it is now, over all these sessions.
+def _describe_deletion(path: str, sessions: Sequence[NamedSession]) -> str:
+    """Return a clause on the agent that deleted the file, "" if none did."""
+    for edit in reversed(edits_of_sessions(sessions)):
+        for change in edit.changes:
+            if change.path != path:
+                continue
+            if change.after is not None:
+                return ""
+            author = edit.author
+            return (
+                f": {author.agent} deleted it in request {author.request}, turn {author.turn} of "
+                f"session {author.session}"
+            )
+    return ""
+
+
+async def blame_file(
+    workspace: Workspace, path: str, sessions: Sequence[NamedSession]
+) -> FileBlame:
+    """Return the blame of the file at `path` (from the workspace's root) over all these sessions.
     Raises OSError.
     """
     data = (workspace.root / paths.unquoted_path(path)).read_bytes()
-    edits = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    edits = edits_of_sessions(sessions)
     content, lost = await blame_content(workspace, path, data, edits)
     pairs = zip(content.lines, content.authors, strict=True)
     lines = tuple(
         BlameLine("same", number, text, author)
         for number, (text, author) in enumerate(pairs, start=1)
     )
-    turns = [cost for session in every for cost in turn_costs(*session)]
-    return FileBlame(path, lines, turn_shares(turns, lines, writing=True), lost)
+    turns = [cost for session in sessions for cost in turn_costs(*session)]
+    return FileBlame(path, lines, turn_shares(turns, lines, only_writers=True), lost)
 
 
 async def blame_content(
@@ -435,42 +467,44 @@ async def blame_content(
     contents of some edits are gone.
     """
     blob = blob_id(data, workspace.history.hash_name)
-    source = await _source(workspace, path, edits, data)
+    source = await _edited_path(workspace, path, edits, data)
     related = related_edits(edits, source)
-    tracker = BlameTracker({**await diff.read_contents(workspace, _blobs(related)), blob: data})
+    contents = await diff.read_contents(workspace, _blobs(related))
+    tracker = BlameTracker({**contents, blob: data})
     for edit in related:
         tracker.follow(edit)
-    return tracker.now(source, blob, data), bool(tracker.lost)
+    return tracker.lines_now(source, blob, data), bool(tracker.lost)
 
 
-async def _source(
-    workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes
+async def _edited_path(
+    workspace: Workspace, path: str, edits: Sequence[AttributedEdit], data: bytes
 ) -> str:
-    """Return the path itself. If no edit names it, return the path of a removed file that is very
-    similar to it, because the user has moved that file.
+    """Return the path under which the edits name the file: its own, or that of a similar file that
+    is gone, because the user may have moved it.
     """
-    last = {change.path: change.after for edit in made for change in edit.changes}
-    if path in last:
+    last_blobs = {change.path: change.after for edit in edits for change in edit.changes}
+    if path in last_blobs:
         return path
     gone = [
         blob
-        for name, blob in last.items()
+        for name, blob in last_blobs.items()
         if blob and not (workspace.root / paths.unquoted_path(name)).exists()
     ]
-    return moved_from(made, data, await diff.read_contents(workspace, gone)) or path
+    return moved_from(edits, data, await diff.read_contents(workspace, gone)) or path
 
 
 async def blame_session(workspace: Workspace, session: NamedSession) -> SessionBlame:
-    """Return the part of a session's work that still stands."""
+    """Return the changes of a session, with the author of each line."""
     edits = attributed_edits(*session)
-    changed = dict.fromkeys(change.path for edit in edits for change in edit.changes)
-    contents: dict[str, bytes] = {}
-    for path in changed:
+    present_blobs: dict[str, str] = {}
+    contents = await diff.read_contents(workspace, _blobs(edits))
+    for path in {change.path for edit in edits for change in edit.changes}:
         data = _read(workspace, path)
         if data is not None:
-            contents[path] = data
-    by_blob = {blob_id(data, workspace.history.hash_name): data for data in contents.values()}
-    tracker = BlameTracker({**await diff.read_contents(workspace, _blobs(edits)), **by_blob})
+            blob = blob_id(data, workspace.history.hash_name)
+            present_blobs[path] = blob
+            contents[blob] = data
+    tracker = BlameTracker(contents)
     for edit in edits:
         tracker.follow(edit)
     moved = {state.was for path, state in tracker.states.items() if state.was != path}
@@ -478,8 +512,8 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     for path, state in tracker.states.items():
         if path in moved and state.blob is None:
             continue
-        blob = blob_id(contents[path], workspace.history.hash_name) if path in contents else None
-        file = _file(path, state, lost=path in tracker.lost, later=blob != state.blob)
+        is_later = present_blobs.get(path) != state.blob
+        file = _file_diff(path, state, lost=path in tracker.lost, later=is_later)
         if file is not None:
             files.append(file)
     files.sort(key=lambda file: file.path)
@@ -487,8 +521,8 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     return SessionBlame(session[0], tuple(files), turn_shares(turn_costs(*session), added))
 
 
-def _file(path: str, state: FileState, *, lost: bool, later: bool) -> FileDiff | None:
-    """Return the changes of a file, None if it is as it was at first."""
+def _file_diff(path: str, state: FileState, *, lost: bool, later: bool) -> FileDiff | None:
+    """Return the changes of a file, None if it is as it was before the session."""
     hunks = tuple(_hunks(state.first, state.written))
     if not hunks and path == state.was and not lost:
         return None
@@ -513,30 +547,39 @@ def _hunks(old: AttributedLines, new: AttributedLines) -> Iterable[tuple[BlameLi
 
 
 def turn_shares(
-    turns: Iterable[TurnCost], lines: Iterable[BlameLine], *, writing: bool = False
+    turns: Iterable[TurnCost], lines: Iterable[BlameLine], *, only_writers: bool = False
 ) -> tuple[TurnShare, ...]:
-    """Return every turn with its count, or those alone that wrote some of the lines. A turn that
-    went to another agent after a failure counts as two, told apart by the agent.
+    """Return the turns with the number of the lines that each wrote. `only_writers` leaves out
+    turns that wrote none. A turn that went to another agent after a failure counts as two.
     """
-    counted = Counter(
-        (*line.author.place, line.author.agent) for line in lines if line.author is not None
+    counts = Counter(
+        (*line.author.turn_key, line.author.agent) for line in lines if line.author is not None
     )
-    once = {(*cost.place, cost.agent): cost for cost in turns}
+    costs = {(*cost.turn_key, cost.agent): cost for cost in turns}
     return tuple(
-        TurnShare(cost, counted[key]) for key, cost in once.items() if counted[key] or not writing
+        TurnShare(cost, counts[key])
+        for key, cost in costs.items()
+        if counts[key] or not only_writers
     )
 
 
 def _blobs(edits: Iterable[AttributedEdit]) -> list[str]:
-    named = (
-        blob for edit in edits for change in edit.changes for blob in (change.before, change.after)
-    )
-    return list(dict.fromkeys(blob for blob in named if blob is not None))
+    """Return the blobs before and after each change, each once."""
+    blobs: dict[str, None] = {}
+    for edit in edits:
+        for change in edit.changes:
+            for blob in (change.before, change.after):
+                if blob is not None:
+                    blobs[blob] = None
+    return list(blobs)
 
 
 def _read(workspace: Workspace, path: str) -> bytes | None:
-    file: Path = workspace.root / paths.unquoted_path(path)
+    """Return the content of a file, or the target of a link; None if it cannot be read."""
+    file = workspace.root / paths.unquoted_path(path)
     try:
-        return file.read_bytes() if not file.is_symlink() else str(file.readlink()).encode()
+        if file.is_symlink():
+            return str(file.readlink()).encode()
+        return file.read_bytes()
     except OSError:
         return None

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
@@ -53,20 +52,19 @@ async def blame_commit(
     workspace: Workspace,
     changed: Sequence[BlobChange],
     contents: Mapping[str, bytes],
-    every: Sequence[NamedSession],
+    sessions: Sequence[NamedSession],
 ) -> CommitBlame:
     """Return the authors of the lines that these changes add, according to the sessions of this
     repository.
     """
-    edits = blame.merged_edits(
-        edit for session in every for edit in blame.attributed_edits(*session)
-    )
+    edits = blame.edits_of_sessions(sessions)
     files: dict[str, tuple[BlameLine, ...]] = {}
-    for change in changed if edits else ():
-        name, data = paths.quoted_path(change.path), contents.get(change.after, b"")
+    for change in changed:
+        data = contents.get(change.after, b"")
         before_is_unknown = change.before and change.before not in contents
-        if not change.after or before_is_unknown or b"\0" in data:
+        if not edits or not change.after or before_is_unknown or b"\0" in data:
             continue
+        name = paths.quoted_path(change.path)
         content, _ = await blame.blame_content(workspace, name, data, edits)
         old = blame.lines_of(contents.get(change.before, b""))
         added: list[BlameLine] = []
@@ -79,13 +77,12 @@ async def blame_commit(
         if any(line.author is not None for line in added):
             files[change.path] = tuple(added)
     lines = [line for added_lines in files.values() for line in added_lines]
-    turns = [cost for session in every for cost in turn_costs(*session)]
-    models = {
-        (name, agent): member
-        for name, records in every
-        for agent, member in SessionState.of_records(records).pool.items()
-    }
-    return CommitBlame(files, blame.turn_shares(turns, lines, writing=True), models)
+    turns = [cost for session in sessions for cost in turn_costs(*session)]
+    models = {}
+    for session, records in sessions:
+        for agent, member in SessionState.of_records(records).pool.items():
+            models[session, agent] = member
+    return CommitBlame(files, blame.turn_shares(turns, lines, only_writers=True), models)
 
 
 def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
@@ -110,7 +107,7 @@ def record_text(blamed: CommitBlame, commit: str) -> str:
             {"path": paths.quoted_path(path), "conversations": _conversations(lines, blamed.models)}
             for path, lines in blamed.files.items()
         ],
-        "metadata": {"fugu": {"turns": {_address(cost): _turn_object(cost) for cost in turns}}},
+        "metadata": {"fugu": {"turns": {_turn_urn(cost): _turn_object(cost) for cost in turns}}},
     }
     return json.dumps(record)
 
@@ -118,29 +115,40 @@ def record_text(blamed: CommitBlame, commit: str) -> str:
 def _conversations(
     lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]
 ) -> list[dict[str, object]]:
-    """Return a conversation for each turn, with the ranges of lines that it wrote."""
+    """Return a conversation for each turn, with the ranges of lines that it wrote. The `lines` are
+    in order.
+    """
     conversations: dict[str, dict[str, Any]] = {}
-    for author, run in groupby(
-        enumerate(lines),
-        key=lambda numbered: (numbered[1].author, numbered[1].number - numbered[0]),
-    ):
-        if (writer := author[0]) is None:
+    last_author, last_number = None, 0
+    for line in lines:
+        author = line.author
+        if author is None:
+            last_author = None
             continue
-        member = models.get((writer.session, writer.agent))
-        model = writer.model or (member.model if member else "")
-        vendor = (member.vendor or member.provider) if member else ""
-        named = {"model_id": f"{vendor}/{model}".strip("/")[:250]} if model else {}
-        conversation = conversations.setdefault(
-            _address(writer),
-            {"url": _address(writer), "contributor": {"type": "ai", **named}, "ranges": []},
-        )
-        numbers = [line.number for _, line in run]
-        conversation["ranges"].append({"start_line": numbers[0], "end_line": numbers[-1]})
+        url = _turn_urn(author)
+        if url not in conversations:
+            contributor = _contributor(author, models.get((author.session, author.agent)))
+            conversations[url] = {"url": url, "contributor": contributor, "ranges": []}
+        ranges = conversations[url]["ranges"]
+        if author == last_author and line.number == last_number + 1:
+            ranges[-1]["end_line"] = line.number
+        else:
+            ranges.append({"start_line": line.number, "end_line": line.number})
+        last_author, last_number = author, line.number
     return list(conversations.values())
 
 
-def _address(turn: LineAuthor | TurnCost) -> str:
-    """Return a turn of a session as a URI; it leads nowhere, for sessions stay on their machine."""
+def _contributor(author: LineAuthor, member: Member | None) -> dict[str, str]:
+    """Return the contributor object of an agent, with its model if that is known."""
+    model = author.model or (member.model if member is not None else "")
+    if not model:
+        return {"type": "ai"}
+    vendor = (member.vendor or member.provider) if member is not None else ""
+    return {"type": "ai", "model_id": f"{vendor}/{model}".strip("/")[:250]}
+
+
+def _turn_urn(turn: LineAuthor | TurnCost) -> str:
+    """Return the URI of a session's turn. It only identifies the turn, and cannot be opened."""
     return f"urn:fugu:{turn.session}:{turn.request}.{turn.turn}:{turn.agent}"
 
 
@@ -202,72 +210,79 @@ class _NotedMetadata(BaseModel):
 
 
 class _Span(NamedTuple):
-    """Lines `start` to `end` of a file, which that conversation wrote."""
+    """The lines `start` to `end` of a file, and the conversation that wrote them."""
 
     start: int
     end: int
-    spoken: _NotedConversation
+    conversation: _NotedConversation
 
 
 class AgentTrace(BaseModel):
-    """The fields that are read of a record, fugu's or another tool's."""
+    """A record from a note, by fugu or another tool, with the fields that fugu reads."""
 
     files: list[_NotedFile] = []
     metadata: _NotedMetadata = _NotedMetadata()
 
     def spans(self, path: str) -> list[_Span]:
         """Return the ranges of a file that an agent wrote, in order."""
-        spoken = [
-            conversation
-            for file in self.files
-            if file.path == path
-            for conversation in file.conversations
-        ]
-        agents = [
-            conversation for conversation in spoken if conversation.contributor.type != "human"
-        ]
-        spans = [
-            _Span(run.start_line, run.end_line, conversation)
-            for conversation in agents
-            for run in conversation.ranges
-        ]
+        spans = []
+        for file in self.files:
+            if file.path != path:
+                continue
+            for conversation in file.conversations:
+                if conversation.contributor.type == "human":
+                    continue
+                for part in conversation.ranges:
+                    spans.append(_Span(part.start_line, part.end_line, conversation))
         return sorted(spans, key=lambda span: span.start)
 
-    def writer(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
-        """Return the author and the turn's cost."""
-        model = _clean(spoken.contributor.model_id)
-        turn = self.metadata.fugu.turns.get(spoken.url) or _NotedTurn(agent=model or "ai")
-        session, agent = _clean(turn.session) or f"commit {commit[:12]}", _clean(turn.agent) or "ai"
+    def author_and_cost(
+        self, commit: str, conversation: _NotedConversation
+    ) -> tuple[LineAuthor, TurnCost]:
+        """Return the author of a conversation's lines, and the cost of its turn."""
+        model = _clean(conversation.contributor.model_id)
+        turn = self.metadata.fugu.turns.get(conversation.url) or _NotedTurn(agent=model or "ai")
+        session = _clean(turn.session) or f"commit {commit[:12]}"
+        agent = _clean(turn.agent) or "ai"
         author = LineAuthor(session, turn.request, turn.turn, agent, turn.role, model, turn.at)
-        used = Usage(input=turn.input, output=turn.output)
         cost = TurnCost(
-            session, turn.request, turn.turn, agent, turn.role, turn.at, (model,) if model else ()
+            session,
+            turn.request,
+            turn.turn,
+            agent,
+            turn.role,
+            turn.at,
+            (model,) if model else (),
+            calls=turn.calls,
+            usage=Usage(input=turn.input, output=turn.output),
+            dollars=turn.cost_usd,
         )
-        return author, replace(cost, calls=turn.calls, usage=used, dollars=turn.cost_usd)
+        return author, cost
 
 
 def _clean(name: str) -> str:
     """Return a name for a table: short, on one line, and without terminal escapes."""
-    return " ".join("".join(letter for letter in name[:400] if letter.isprintable()).split())[:80]
+    printable = "".join(letter for letter in name[:400] if letter.isprintable())
+    return " ".join(printable.split())[:80]
 
 
-async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
-    """Return the file with authors from the notes of commits, for lines whose author the sessions
+async def add_noted_authors(workspace: Workspace, file: FileBlame) -> FileBlame:
+    """Return the blame with authors from the notes of commits, for lines whose author the sessions
     here do not know.
     """
     repository = find_repository(workspace.root)
-    if repository is None or all(line.author is not None for line in made.lines):
-        return made
+    if repository is None or all(line.author is not None for line in file.lines):
+        return file
     git = user_git(repository, repository.top)
     listed = (await git.try_run("notes", f"--ref={NOTES_REF}", "list")).out.decode().split()
     notes = dict(zip(listed[1::2], listed[::2], strict=False))
-    origins = await _line_origins(git, made.path) if notes else {}
+    origins = await _line_origins(git, file.path) if notes else {}
     traces: dict[str, AgentTrace] = {}
     spans: dict[tuple[str, str], list[_Span]] = {}
     lines: list[BlameLine] = []
-    costs = [share.cost for share in made.turns]
+    costs = [share.cost for share in file.turns]
     noted = 0
-    for line in made.lines:
+    for line in file.lines:
         commit, path, number = origins.get(line.number, ("", "", 0))
         if line.author is not None or commit not in notes:
             lines.append(line)
@@ -276,43 +291,47 @@ async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
             traces[commit] = await _read_trace(git, notes[commit])
         if (commit, path) not in spans:
             spans[commit, path] = traces[commit].spans(path)
-        conversation = _spoken_at(spans[commit, path], number)
+        conversation = _conversation_of_line(spans[commit, path], number)
         if conversation is None:
             lines.append(line)
             continue
-        author, cost = traces[commit].writer(commit, conversation)
+        author, cost = traces[commit].author_and_cost(commit, conversation)
         lines.append(replace(line, author=author))
         costs.append(cost)
         noted += 1
     by_turn: dict[tuple[object, ...], TurnCost] = {}
-    for cost in costs:  # those that the sessions here know come first
-        by_turn.setdefault((*cost.place, cost.agent), cost)
-    shares = blame.turn_shares(by_turn.values(), lines, writing=True)
-    return replace(made, lines=tuple(lines), turns=shares, noted=noted)
+    for cost in costs:  # of two equal turns the first counts, which a session here knows
+        by_turn.setdefault((*cost.turn_key, cost.agent), cost)
+    shares = blame.turn_shares(by_turn.values(), lines, only_writers=True)
+    return replace(file, lines=tuple(lines), turns=shares, noted=noted)
 
 
-def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
-    before = bisect_right(spans, line, key=lambda span: span.start)
-    return spans[before - 1].spoken if before and spans[before - 1].end >= line else None
+def _conversation_of_line(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
+    """Return the conversation that wrote a line, None if none did. `spans` are in order."""
+    index = bisect_right(spans, line, key=lambda span: span.start) - 1
+    if index < 0 or spans[index].end < line:
+        return None
+    return spans[index].conversation
 
 
 async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
-    """Return, for each line of the present file from 1: its commit, and the file's name and the
-    line's number there. A line that is not committed has no commit.
+    """Return the origin of each line of the present file, by its number from 1: the commit, and
+    the path and line number there. git gives uncommitted lines a commit of zeros.
     """
     options = await asyncio.to_thread(repository_programs_off, git.tree, git.environment())
-    done = await git.try_run(
+    result = await git.try_run(
         *options, "blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path)
     )
     origins: dict[int, tuple[str, str, int]] = {}
-    head: list[str] = []
+    header: list[str] = []
+    """Commit, line number there, and present line number."""
     name = ""
-    for line in done.out.decode("utf-8", "surrogateescape").split("\n"):
+    for line in result.out.decode("utf-8", "surrogateescape").split("\n"):
         if line.startswith("\t"):
-            origins[int(head[2])] = (head[0], name, int(head[1]))
-            head = []
-        elif not head:
-            head = line.split(" ")
+            origins[int(header[2])] = (header[0], name, int(header[1]))
+            header = []
+        elif not header:
+            header = line.split(" ")
         elif line.startswith("filename "):
             name = paths.quoted_path(paths.unquoted_path(line.removeprefix("filename ")))
     return origins

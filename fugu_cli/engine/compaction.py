@@ -40,15 +40,16 @@ FULL_SHARE = 0.9
 """Share of an agent's context that prompt and reply may take together."""
 KEPT_SHARE = 0.3
 """Share of the context that the newest events, which are kept as they are, may take."""
-SUMMARY_ROOM = 12_288
-"""Tokens of the reply that is a summary: some 4,000 of it, and what is thought before."""
+SUMMARY_TOKENS = 12_288
+"""Tokens of the reply with the summary: about 4,000 for its text, the rest for thinking."""
 MOST_ATTEMPTS = 2
+"""Calls of one agent for one summary."""
 MOST_IN_A_ROW = 2
 """Summaries in a turn without a change between them, before a larger agent is asked."""
 LONGEST_PIECE, SHORTEST_PIECE = 65_536, 64
-"""Characters of a result that may stay where the conversation must be cut for its summary."""
+"""Characters of a message that may stay when the conversation is shortened to the context."""
 REQUEST, REQUESTS = 1500, 6000
-"""Characters kept of one earlier request, and of all."""
+"""Characters kept of one earlier request, and of all together."""
 REQUESTED = "The user asked, word for word:\n"
 LEFT_OUT = "[Left out above: "
 UNWRITTEN = "(No memory of this part could be written. This much is known without it:)"
@@ -56,8 +57,8 @@ UNWRITTEN = "(No memory of this part could be written. This much is known withou
 
 @dataclass(frozen=True)
 class Summarizer:
-    """The agent that writes the summary, from its own `conversation`. `check` raises AgentError if
-    a call is too expensive after attempts that cost so much.
+    """An agent that can write the summary, from its own `conversation`. `check` raises AgentError
+    if a prompt is too expensive, given the dollars that earlier attempts have cost.
     """
 
     member: Member
@@ -67,11 +68,10 @@ class Summarizer:
 
 
 def is_due(state: SessionState, prompt: Prompt, member: Member, tokens: int) -> bool:
-    """Return whether the prompt of so many tokens is too long for the agent and something can be left
-    out of it.
+    """Return whether the prompt, of `tokens` tokens, is too long for the agent and can be shortened.
 
-    A workflow's steps are not summed up: they read no history. Nor are agents whose models call no
-    tools: they choose what of the prompt their model reads.
+    A workflow's steps are never compacted, because they read no history. Agents whose models call
+    no tools select themselves which part of the prompt their model reads.
     """
     if member.protocol != "native":
         return False
@@ -81,9 +81,7 @@ def is_due(state: SessionState, prompt: Prompt, member: Member, tokens: int) -> 
 
 
 def is_possible(state: SessionState, member: Member) -> bool:
-    """Return whether the newest turn's prompt can be shortened, and there is something to leave
-    out.
-    """
+    """Return whether a summary can replace a part of the newest turn's prompt."""
     turn = state.request.turns[-1].assigned
     if turn.plan or turn.sees != "all":
         return False
@@ -101,25 +99,27 @@ def with_shown_limit(
     """
     if not error.too_long or error.usage not in (None, Usage()):
         return None
-    less = member.model_copy(update={"context": min(member.context, prompt_tokens(prompt))})
-    return less if is_possible(state, less) else None
+    smaller = member.model_copy(update={"context": min(member.context, prompt_tokens(prompt))})
+    return smaller if is_possible(state, smaller) else None
 
 
 def is_thrashing(events: Sequence[Event], turn: Turn) -> bool:
-    """Return whether the conversation was summed up twice in this turn with no change between."""
-    begin = next(at for at, event in enumerate(events) if event is turn.assigned)
-    count = 0
-    for event in events[begin:]:
+    """Return whether the conversation was summed up `MOST_IN_A_ROW` times in this turn without a
+    file change in between.
+    """
+    start = next(index for index, event in enumerate(events) if event is turn.assigned)
+    summaries = 0
+    for event in events[start:]:
         if isinstance(event, Compacted):
-            count += 1
+            summaries += 1
         elif isinstance(event, ToolRan) and event.changes:
-            count = 0
-    return count >= MOST_IN_A_ROW
+            summaries = 0
+    return summaries >= MOST_IN_A_ROW
 
 
 def within_window(prompt: Prompt, member: Member, tokens: int) -> Prompt:
-    """Return the prompt of so many tokens with its reply limited to what it leaves of the agent's
-    context, but to a quarter of that at least.
+    """Return the prompt, of `tokens` tokens, with its reply limited to the rest of the agent's
+    context. A quarter of the context is always left for the reply.
     """
     left = max(member.context - tokens, member.context // 4)
     return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, left)})
@@ -145,35 +145,35 @@ def _message_tokens(message: Message) -> float:
 
 
 def boundary(state: SessionState, member: Member) -> int | None:
-    """Return the newest line that a summary in the middle of a request would replace; None if
-    nothing is gained.
+    """Return the last line that a summary in the middle of a request would replace; None if nothing
+    is gained.
 
-    It is the earliest line after which the events take little of the agent's context. The next
-    event is always a reply, so that every call that is kept has its result.
+    It is the earliest line after which the events take at most `KEPT_SHARE` of the agent's context.
+    The event after it is a request or a reply, so that every call that is kept has its result.
     """
     newest, events = state.newest_compaction, state.events
     first = newest.upto + 1 if newest else 0
     begin = max(first, len(events) - len(state.request.events))
-    kept_bytes = KEPT_SHARE * member.context * BYTES
-    kept = None
+    most_bytes = KEPT_SHARE * member.context * BYTES
+    kept_from = None
     size = 0
-    for index, is_whole in _places(events, begin):
+    for index, can_split in _split_points(events, begin):
         if index not in state.lines_of_subtasks:
             size += prompt_bytes(events[index])
-        if is_whole and index > first and (kept is None or size <= kept_bytes):
-            kept = index
-        if size > kept_bytes and kept is not None:
+        if can_split and index > first and (kept_from is None or size <= most_bytes):
+            kept_from = index
+        if size > most_bytes and kept_from is not None:
             break
-    if kept is None or not any(
-        isinstance(event, Replied | ToolRan) for event in events[first:kept]
-    ):
+    if kept_from is None:
         return None
-    return kept - 1
+    replaced = events[first:kept_from]
+    is_gain = any(isinstance(event, Replied | ToolRan) for event in replaced)
+    return kept_from - 1 if is_gain else None
 
 
-def _places(events: Sequence[Event], begin: int) -> Iterator[tuple[int, bool]]:
-    """Yield the places from the newest back to `begin`, and whether the events can be parted there:
-    before a request or a reply, where no call that was made before is judged or answered after it.
+def _split_points(events: Sequence[Event], begin: int) -> Iterator[tuple[int, bool]]:
+    """Yield each index from the newest back to `begin`, and whether the events can be split before
+    it: at a request or a reply, if no earlier call is permitted or answered after the split.
     """
     made = {
         call.id for event in events[begin:] if isinstance(event, Replied) for call in event.calls
@@ -191,50 +191,53 @@ def _places(events: Sequence[Event], begin: int) -> Iterator[tuple[int, bool]]:
         yield index, isinstance(event, Asked | Replied) and not waiting
 
 
-async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: int = 0) -> Compacted:
-    """Let the first scribe who can sum up everything up to line `upto`, and record it. Raises
-    StorageError. `window`: as in Compacted.
+async def compact(
+    log: Log, summarizers: Sequence[Summarizer], upto: int, window: int = 0
+) -> Compacted:
+    """Record a summary of all lines up to `upto`, by the first summarizer that can write one.
+    `window` is recorded in the event. Raises StorageError.
 
-    Where nobody can, or one was paid and said nothing, the events themselves are listed: who asked
-    for what, what was answered and changed.
+    If none can, or one was paid and said nothing, fugu makes a summary from the events: the
+    requests, their answers and the files that they changed.
     """
     state = log.state
-    written: Compacted | None = None
-    for scribe in scribes:
-        log.tell(Waiting(why=f"{scribe.member.name} sums up what was said so far"))
-        written = await _written(log, scribe, upto)
-        if written is not None:
+    compacted: Compacted | None = None
+    for summarizer in summarizers:
+        log.tell(Waiting(why=f"{summarizer.member.name} sums up what was said so far"))
+        compacted = await _write_summary(log, summarizer, upto)
+        if compacted is not None:
             break
-    compacted = written or Compacted(summary=summary_without_model(state, upto), upto=upto)
-    summary = f"{compacted.summary}\n\n{_words(state, upto)}".strip()
+    if compacted is None:
+        compacted = Compacted(summary=summary_without_model(state, upto), upto=upto)
+    summary = f"{compacted.summary}\n\n{_requests_word_for_word(state, upto)}".strip()
     compacted = compacted.model_copy(update={"summary": summary, "window": window})
     log.append(compacted)
     return compacted
 
 
-async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
-    """Ask for the memory; once more with twice the room where the reply is cut, refused or a call.
-    None where nobody was paid and nothing came of it.
+async def _write_summary(log: Log, summarizer: Summarizer, upto: int) -> Compacted | None:
+    """Ask the agent for a summary. If its reply is cut, refused or a call, ask once more with twice
+    the tokens. Return None if there is no summary and no call was paid.
     """
-    name = scribe.member.name
+    member = summarizer.member
     started = time.monotonic()
-    lost = 0.0
+    spent = 0.0
 
     def wait(pause: Pause) -> None:
-        scribe.check(prompt, lost + usd(pause.used, scribe.member.price))
-        log.tell(availability.waiting_event(pause, 0, name))
+        summarizer.check(prompt, spent + usd(pause.used, member.price))
+        log.tell(availability.waiting_event(pause, 0, member.name))
 
     summary, used = "", Usage()
     for attempt in range(MOST_ATTEMPTS):
-        prompt = memory_prompt(scribe.conversation, scribe.member, attempt)
+        prompt = summary_prompt(summarizer.conversation, member, attempt)
         try:
-            scribe.check(prompt, lost)
-            reply = await scribe.agent.reply(prompt, lambda text: None, wait)
+            summarizer.check(prompt, spent)
+            reply = await summarizer.agent.reply(prompt, lambda text: None, wait)
         except AgentError as error:
             used += error.usage or Usage()
             break
         used += reply.usage
-        lost = usd(used, scribe.member.price)
+        spent = usd(used, member.price)
         if reply.stop == "end" and not reply.calls:
             summary = reply.text.strip()
             break
@@ -243,22 +246,22 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
     return Compacted(
         summary=summary or summary_without_model(log.state, upto),
         upto=upto,
-        agent=name,
+        agent=member.name,
         usage=used,
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def memory_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
+def summary_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
     """Return the conversation with one more message that asks for a summary. Nothing before it
-    changes, so that the conversation is read from a cache. Each `attempt`, counted from 0, allows a
-    reply twice as long.
+    changes, so that the provider reads the conversation from its cache. Each `attempt`, counted
+    from 0, allows a reply twice as long.
     """
-    first_room = min(SUMMARY_ROOM, max(member.context // 4, 1))
-    asks = FromUser(text=prompts.load("compact"))
+    first_limit = min(SUMMARY_TOKENS, max(member.context // 4, 1))
+    question = FromUser(text=prompts.load("compact"))
     changes = {
-        "messages": (*conversation.messages, asks),
-        "max_tokens": first_room << attempt,
+        "messages": (*conversation.messages, question),
+        "max_tokens": first_limit << attempt,
         "reply_schema": "",
         "temperature": None,
         "seed": None,
@@ -269,11 +272,11 @@ def memory_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
 def fit_window(prompt: Prompt, member: Member) -> Prompt:
     """Return the prompt, shortened to the agent's context.
 
-    The largest results are cut first, starting with those after the last reply, because these are
-    in no cache and stay visible below the summary. Then the oldest messages are left out. The last
-    message is never cut.
+    The largest tool results are cut first, those after the last reply before all others, because
+    they are in no cache and stay visible below the summary. Then other messages are cut, and in the
+    end the oldest messages are dropped. The last message is never cut.
     """
-    room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
+    message_tokens = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
     messages = list(prompt.messages)
     sizes = [_message_tokens(message) for message in messages]
     results = [index for index, message in enumerate(messages) if isinstance(message, FromTool)]
@@ -284,46 +287,49 @@ def fit_window(prompt: Prompt, member: Member) -> Prompt:
     newest_results = [index for index in results if index > last_reply]
     for candidates in (newest_results, results, range(len(messages) - 1)):
         limit = LONGEST_PIECE
-        while sum(sizes) > room_for_messages and limit > SHORTEST_PIECE:
+        while sum(sizes) > message_tokens and limit > SHORTEST_PIECE:
             limit //= 2
             longer = [index for index in candidates if len(messages[index].text) > limit]
             gain = sum(sizes[index] * (1 - limit / len(messages[index].text)) for index in longer)
-            if sum(sizes) - gain > room_for_messages and limit > SHORTEST_PIECE:
-                continue  # the next limit is tried at once
+            if sum(sizes) - gain > message_tokens and limit > SHORTEST_PIECE:
+                continue  # this limit would not be enough, so nothing is cut to it
             for index in longer:
                 text = _clipped(messages[index].text, limit)
                 messages[index] = messages[index].model_copy(update={"text": text})
                 sizes[index] = _message_tokens(messages[index])
     size = sum(sizes)
     kept_from = 0
-    for index, message in enumerate(messages):  # the oldest go, each result with its call
+    for index, message in enumerate(messages):
         if index and isinstance(message, FromUser):
-            kept_from = index
-        if kept_from == index and size <= room_for_messages:
+            kept_from = index  # a cut only here keeps each result with its call
+        if kept_from == index and size <= message_tokens:
             break
         size -= sizes[index]
     return prompt.model_copy(update={"messages": tuple(messages[kept_from:])})
 
 
 def _clipped(text: str, limit: int) -> str:
+    """Return the text without its middle if it is longer than `limit`. Marks of secrets stay whole."""
     if len(text) <= limit:
         return text
-    return (
-        f"{text[: cut_between_marks(text, limit // 2)]} [...] "
-        f"{text[cut_between_marks(text, len(text) - limit // 2) :]}"
-    )
+    head = text[: cut_between_marks(text, limit // 2)]
+    tail = text[cut_between_marks(text, len(text) - limit // 2) :]
+    return f"{head} [...] {tail}"
 
 
 def summary_without_model(state: SessionState, upto: int) -> str:
     """Return a summary up to a line, made without a model: the earlier summary, then the answers
     and changes of each request since.
     """
+    lines = []
+    first_unsummarized = 0
     earlier = state.newest_compaction
-    lines = [_without_words(earlier.summary)] if earlier is not None else []
+    if earlier is not None:
+        lines.append(_without_requests(earlier.summary))
+        first_unsummarized = earlier.upto + 1
     lines.append(UNWRITTEN)
-    summed_up = earlier.upto + 1 if earlier is not None else 0
     for number, (end, request) in enumerate(_requests_until(state, upto), start=1):
-        if end <= summed_up:
+        if end <= first_unsummarized:
             continue
         changed = ", ".join(sorted(request.changes)) or "nothing"
         answer = _clipped(request.answer.strip(), 600)
@@ -347,17 +353,18 @@ def _requests_until(state: SessionState, upto: int) -> list[tuple[int, RequestSt
     return requests
 
 
-def _without_words(summary: str) -> str:
+def _without_requests(summary: str) -> str:
     """Return a summary without the texts of requests that fugu added to it. They are added to the
     next summary again.
     """
-    ends = [summary.find(f"\n\n{heading}") for heading in (REQUESTED, LEFT_OUT)]
-    return summary[: min((end for end in ends if end >= 0), default=len(summary))]
+    for heading in (REQUESTED, LEFT_OUT):
+        summary = summary.partition(f"\n\n{heading}")[0]
+    return summary
 
 
-def _words(state: SessionState, upto: int) -> str:
-    """Return the texts of the requests that the summary stands for, word for word, and the number
-    of other events that it stands for.
+def _requests_word_for_word(state: SessionState, upto: int) -> str:
+    """Return the texts of the requests that the summary replaces, word for word, and a sentence on
+    the other events that it replaces.
     """
     past = state.events[: upto + 1]
     kept = state.followed_by(Compacted(summary="", upto=upto)).shown_requests
@@ -372,11 +379,8 @@ def _words(state: SessionState, upto: int) -> str:
     text = _clipped("\n".join(requested), REQUESTS)
     replies = sum(isinstance(event, Replied) for event in past)
     results = [len(event.output) for event in past if isinstance(event, ToolRan)]
-    dropped = (
+    left_out = (
         f"{LEFT_OUT}{replies} replies and {len(results)} tool results of {sum(results):,} "
-        f"characters. "
-        "Files may not be as they were then: read one before you change it.]"
+        f"characters. Files may not be as they were then: read one before you change it.]"
     )
-    return "\n\n".join(
-        part for part in (f"{REQUESTED}{text}" if requested else "", dropped) if part
-    )
+    return f"{REQUESTED}{text}\n\n{left_out}" if requested else left_out

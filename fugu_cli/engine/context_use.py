@@ -15,7 +15,7 @@ from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.message_history import MAP_HEADING, MEMORY_HEADING
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt, Usage
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Asked, Assigned, Event, Member, Replied
+from fugu_cli.session.events import Asked, Assigned, Member, Replied
 from fugu_cli.session.open_work import BYTES, byte_size
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import MCP, facts_of
@@ -36,10 +36,11 @@ PARTS = (
 
 @dataclass(frozen=True)
 class ContextUse:
-    """The size of the next prompt of an agent. `parts` are tokens by name, in the order of PARTS,
-    without empty ones. `cached` are the tokens that its provider has seen before. `dollars` is the
-    price of reading the prompt, None if unknown. `counted`: the provider counted the tokens, they
-    are not a guess.
+    """The size of an agent's next prompt.
+
+    `parts` are tokens by name, in the order of PARTS, without empty ones. `cached` are the tokens
+    that the provider has in its cache. `dollars` is the price of reading the prompt, None if
+    unknown. `counted`: the numbers are based on the provider's own count, not on a guess.
     """
 
     agent: str
@@ -51,7 +52,7 @@ class ContextUse:
 
     @property
     def tokens(self) -> int:
-        """Of the whole prompt."""
+        """The tokens of the whole prompt."""
         return sum(self.parts.values())
 
 
@@ -64,34 +65,49 @@ def context_use(
 
 
 def _use(state: SessionState, member: Member, team: Team, environment: Environment) -> ContextUse:
-    sizes = _sizes(_next_prompt(state, member, team, environment), environment)
-    rate, cached = 1 / BYTES, 0
-    inside = state.lines_of_subtasks  # their prompts are others
-    places = (at for at in range(len(state.events) - 1, -1, -1) if at not in inside)
-    index = next((at for at in places if _answered(state.events[at], member)), None)
-    newest = None if index is None else state.events[index]
-    if index is not None and isinstance(newest, Replied):
-        before = _sizes(
-            _prompt(SessionState(state.events[:index]), member, team, environment), environment
-        )
-        text = sum(before.values()) - before["pictures"]
-        rate = max(newest.usage.input - before["pictures"] / BYTES, 0) / text if text else rate
-        cached = newest.usage.input if newest.usage.cached or newest.usage.written else 0
-    parts = {
-        name: round(size * (1 / BYTES if name == "pictures" else rate))
-        for name, size in sizes.items()
-    }
-    parts = {name: parts[name] for name in PARTS if parts.get(name)}
+    """Return the agent's context use. Its newest reply tells how many tokens a byte of text takes,
+    and whether the provider has a cache.
+    """
+    tokens_per_byte = 1 / BYTES
+    cached = 0
+    index = _newest_counted_reply(state, member)
+    if index is not None:
+        reply = state.events[index]
+        assert isinstance(reply, Replied)
+        earlier = SessionState(state.events[:index])
+        sizes = _part_sizes(_prompt(earlier, member, team, environment), environment)
+        text_tokens = max(reply.usage.input - sizes["pictures"] / BYTES, 0)
+        text_bytes = sum(sizes.values()) - sizes["pictures"]
+        if text_bytes:
+            tokens_per_byte = text_tokens / text_bytes
+        if reply.usage.cached or reply.usage.written:
+            cached = reply.usage.input
+    sizes = _part_sizes(_next_prompt(state, member, team, environment), environment)
+    parts = {}
+    for name in PARTS:
+        rate = 1 / BYTES if name == "pictures" else tokens_per_byte
+        tokens = round(sizes[name] * rate)
+        if tokens:
+            parts[name] = tokens
     total = sum(parts.values())
     cached = min(cached, total)
-    dollars = (
-        usd(Usage(input=total, cached=cached), member.price) if member.price is not None else None
-    )
+    dollars = None
+    if member.price is not None:
+        dollars = usd(Usage(input=total, cached=cached), member.price)
     return ContextUse(member.name, parts, member.context, cached, dollars, index is not None)
 
 
-def _answered(event: Event, member: Member) -> bool:
-    return isinstance(event, Replied) and event.agent == member.name and event.usage.input > 0
+def _newest_counted_reply(state: SessionState, member: Member) -> int | None:
+    """Return the index of the agent's newest reply whose tokens the provider counted, None for
+    none. Subtasks are left out, because their prompts are different.
+    """
+    for index in range(len(state.events) - 1, -1, -1):
+        event = state.events[index]
+        if index in state.lines_of_subtasks or not isinstance(event, Replied):
+            continue
+        if event.agent == member.name and event.usage.input > 0:
+            return index
+    return None
 
 
 def _next_prompt(
@@ -116,7 +132,7 @@ def _prompt(state: SessionState, member: Member, team: Team, environment: Enviro
     return harness.build_prompt(state, member, offered, environment.instructions)
 
 
-def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
+def _part_sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
     """Count the prompt's bytes by part."""
     instructions = byte_size(environment.instructions.strip())
     sizes = Counter(

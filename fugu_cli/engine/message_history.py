@@ -45,10 +45,10 @@ def path_argument(run: CallRecord) -> str | None:
 def text_argument(call: Call, name: str) -> str | None:
     """Return the text of the argument `name`, None if the call has none."""
     try:
-        found = parse_json(call.arguments).get(name)
-    except (ValueError, AttributeError):
+        value = parse_json(call.arguments).get(name)
+    except (ValueError, AttributeError):  # not JSON, or not an object
         return None
-    return found if isinstance(found, str) else None
+    return value if isinstance(value, str) else None
 
 
 DIFF = "diff"
@@ -95,20 +95,17 @@ MAP_HEADING = "[A map of the repository, made of its files when this request cam
 _MEMORY_TAG = re.compile(r"<(\s*/?\s*memory\b)", re.IGNORECASE)
 Rules = tuple[tuple[str, str], ...]
 MAX_EVIDENCE = 24_000
-"""Characters of a file that fugu read for another agent; of a longer one only the length is
-told.
+"""Characters of a file that fugu read for another agent. Of a longer file only the length is shown.
 """
-
-
 WORDS, EARLIER_WORDS = 6_000, 1_500
 """Characters of another agent's last words: in the newest request, and in an earlier one."""
 _SUGGESTION = re.compile(r"\s*<suggested_role>.*?</suggested_role>", re.DOTALL | re.IGNORECASE)
 
 
-def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
+def history(state: SessionState, notice: str = "") -> tuple[Message, ...]:
     """Return the requests as the agent of the newest turn reads them: its own turns word for word;
     turns of other agents, and all turns of Verifiers, as data; compacted events as their summary.
-    `told` is an additional text for the newest turn's agent.
+    `notice` is an additional text at the beginning of the newest turn.
     """
     messages: list[Message] = []
     if state.summary:
@@ -133,7 +130,7 @@ def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
             memory = request.asked.memory
         own_plan = plan is not None and plan.agent == agent and has_own_words
     messages += _request_messages(
-        newest, agent, rules, memory, state.served, own_plan, told, newest=True
+        newest, agent, rules, memory, state.served, own_plan, notice, newest=True
     )
     return tuple(messages)
 
@@ -145,14 +142,16 @@ def _request_messages(
     memory: tuple[MemoryText, ...],
     served: bool,
     own_plan: bool,
-    told: str = "",
+    notice: str = "",
     *,
     newest: bool = False,
 ) -> tuple[Message, ...]:
-    """Return one request as `agent` reads it. `rules` and `memory` are what the agent has been
-    shown in this session. `served`: Workers' answers are the conversation with a client, whichever
-    agent gave them. `own_plan`: the agent itself wrote the plan that the request carries out, and
-    reads it above.
+    """Return one request as `agent` reads it.
+
+    `rules` and `memory` are those that the agent has been shown before in this session. `served`:
+    Workers' answers are the conversation with a client, whichever agent gave them. `own_plan`: the
+    agent itself wrote the plan that the request carries out, and reads it above. `notice` and
+    `newest` are for the newest request only.
     """
     asked = request.asked
     assert asked is not None
@@ -175,12 +174,11 @@ def _request_messages(
                 messages += [*_notes(others, is_planning=request.asks_for_plan), *undone]
                 others = []
             continue
-        opening = [
-            told if is_read else "",
-            _opening(turn, others),
-            "" if served or asked.only_reads else _role_text(turn, own, others, asked.mode),
-            steering.opening_text(turn),
-        ]
+        opening = [notice] if is_read else []
+        opening.append(_opening(turn, others))
+        if not served and not asked.only_reads:
+            opening.append(_role_text(turn, own, others, asked.mode))
+        opening.append(steering.opening_text(turn))
         if any(opening):
             text = "\n\n".join(part for part in opening if part)
             media = [item for message in steering.opening_messages(turn) for item in message.media]
@@ -242,35 +240,27 @@ def _notes(others: Sequence[Turn], *, is_planning: bool) -> list[FromUser]:
 
 
 def _opening(turn: Turn, others: Sequence[Turn]) -> str:
-    """Return the beginning of a turn of the agent itself: what others did since its last turn, the
+    """Return the beginning of the agent's own turn: what others did since its last turn, the
     evidence, and its instruction.
     """
+    runs = []
+    for earlier in others:
+        runs += [run for run in earlier.runs if run.permitted.call.tool != DIFF]
     opening = opening_ids(turn)
-    evidence = [
-        *(run for other in others for run in other.runs if run.permitted.call.tool != DIFF),
-        *(run for run in turn.runs if run.permitted.call.id in opening),
-    ]
-    parts = (
-        *_others_notes(others, turn),
-        *(_evidence_text(run) for run in _newest_runs(evidence)),
-        turn.assigned.instruction,
-    )
+    runs += [run for run in turn.runs if run.permitted.call.id in opening]
+    evidence: dict[tuple[str, str], CallRecord] = {}
+    for run in runs:
+        if run.evidence:  # of equal calls only the newest is shown
+            evidence[run.permitted.call.tool, run.permitted.call.arguments] = run
+    parts = _others_notes(others, turn)
+    parts += [_evidence_text(run) for run in evidence.values()]
+    parts.append(turn.assigned.instruction)
     return "\n\n".join(part for part in parts if part)
-
-
-def _newest_runs(runs: Sequence[CallRecord]) -> list[CallRecord]:
-    """Return fugu's own runs, of each tool with the same arguments the newest one alone."""
-    newest = {
-        (run.permitted.call.tool, run.permitted.call.arguments): run for run in runs if run.evidence
-    }
-    return list(newest.values())
 
 
 def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
     """Return what others did in this request, as data for the agent whose turn begins."""
-    plan_to_do = next(
-        (turn for turn in reversed(others) if not (turn.failed or turn.interrupted)), None
-    )
+    completed = [turn for turn in others if not turn.failed and not turn.interrupted]
     notes = []
     for turn in others:
         match turn.assigned.role:
@@ -279,8 +269,9 @@ def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
             case "verifier":
                 notes.append(verdict_note(turn))
             case "thinker":
-                to_do = turn is plan_to_do and reader.assigned.role == "worker"
-                notes.append(_plan_note(turn, to_do=to_do))
+                is_newest = bool(completed) and turn is completed[-1]
+                is_to_do = is_newest and reader.assigned.role == "worker"
+                notes.append(_plan_note(turn, is_to_do=is_to_do))
     return notes
 
 
@@ -326,17 +317,20 @@ def _wants_revision(turn: Turn) -> bool:
     return is_verifier and bool(verdict_note(turn)) and verdict_of(turn.text) != "ACCEPT"
 
 
-def _plan_note(turn: Turn, *, to_do: bool) -> str:
+def _plan_note(turn: Turn, *, is_to_do: bool) -> str:
+    """Return a note with a Thinker's plan, "" if there is none. `is_to_do`: the reader is to carry
+    it out.
+    """
     plan = escape_frames(clip_middle(_SUGGESTION.sub("", turn.text).strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not plan:
         return ""
-    ask = "\nCarry it out, or say what is wrong with it." if to_do else ""
+    ask = "\nCarry it out, or say what is wrong with it." if is_to_do else ""
     return f"`{turn.assigned.agent}` made this plan:\n<plan>\n{plan}\n</plan>{ask}"
 
 
 def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: str) -> str:
-    """Return what the role is to do in the request's permission mode. A brief that the agent has
-    read in this request is not said again.
+    """Return what the role is to do in the request's permission mode. An agent that has read the
+    role's brief in this request already gets a short reminder instead.
     """
     if turn.assigned.plan:
         return ""
@@ -365,8 +359,8 @@ def turn_messages(
     The turn's last words must follow `schema`. `is_open`: its agent is asked for another reply.
     `is_planning`: its last words are a plan, which the user's later messages are about.
 
-    A Worker that has said its last word while tests or checks fail is shown the failures. It is not
-    if its answer is corrected instead, or if the user has written and no new run failed.
+    A Worker that has said its last word while tests or checks fail is shown the failures, unless
+    its answer must be corrected first, or the user has written and no new run failed.
     """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
@@ -413,8 +407,8 @@ def turn_messages(
 def _is_shown_failures(
     turn: Turn, reply: Replied, runs: Sequence[CallRecord], user_messages: Sequence[Message]
 ) -> bool:
-    """Return whether a reply that was not the turn's end is answered with failing tests or checks:
-    a Worker's last word, unless the user has written and no new run failed.
+    """Return whether a reply without calls is answered with failing tests or checks: a Worker's is,
+    unless the user has written and no new run failed.
     """
     if reply.calls or turn.assigned.role != "worker" or is_cut_in_silence(reply):
         return False
@@ -457,8 +451,8 @@ def _result(run: CallRecord) -> FromTool:
 def _refusal(permitted: Permitted) -> str:
     """Return why a call was not made, and how to go on unless the user's reason says it."""
     reason = permitted.reason
-    gave_policy_reason = permitted.by == "user" and not reason.startswith(SAID_NO)
-    if gave_policy_reason:
+    user_gave_no_reason = permitted.by == "user" and not reason.startswith(SAID_NO)
+    if user_gave_no_reason:
         reason = f"{SAID_NO} ({reason})"
     if permitted.by == HOOK or reason.startswith(f"{SAID_NO} ("):
         reason = f"{reason.rstrip('.')}. {GO_ON_WITHOUT}"
@@ -481,19 +475,23 @@ def _runs_as_text(runs: Sequence[CallRecord]) -> list[FromUser]:
 
 
 def _evidence_text(run: CallRecord) -> str:
+    """Return the result of a run with a heading, "" if it says nothing."""
+    call, result = run.permitted.call, run.result
+    heading = f"[{call.tool} {path_argument(run) or ''}]"
     if not run.permitted.allowed:
-        return f"[{run.permitted.call.tool} {path_argument(run) or ''}]\n{_refusal(run.permitted)}"
-    if run.result is None:
+        return f"{heading}\n{_refusal(run.permitted)}"
+    if result is None:
         return ""
-    call, text = run.permitted.call, run.result.output
-    if run.result.skipped:
+    text = result.output
+    if result.skipped:
         return f"[{call.tool} was ended by the user.]"
-    if run.result.tests is not None and (unable := run.result.tests.unable):
+    if result.tests is not None and (unable := result.tests.unable):
         return f"[{unable[0].upper()}{unable[1:]}. That says nothing of the change.]\n{text}"
     if call.tool == TESTS_BEFORE and not text:
         return ""  # no test fails now, and none was removed
     if call.tool in EVIDENCE_HEADINGS:
-        return f"[{EVIDENCE_HEADINGS[call.tool][not run.result.ok]}.]\n{text}"
-    long = call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE
-    shown = f"({len(text):,} characters)" if long else text
-    return f"[{call.tool} {path_argument(run) or ''}]\n{shown}"
+        passed, failed = EVIDENCE_HEADINGS[call.tool]
+        return f"[{passed if result.ok else failed}.]\n{text}"
+    if call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE:
+        text = f"({len(text):,} characters)"
+    return f"{heading}\n{text}"

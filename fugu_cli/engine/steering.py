@@ -1,5 +1,5 @@
-"""Messages that the user sends while a request is being worked on: which of them a turn's next
-prompt adds, and how they are worded. Pure.
+"""Messages that the user sends while a request is running: selects those that a turn's next prompt
+adds, and words them for the agent. Pure.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from fugu_cli.session.turns import Turn
 
 def due_messages(state: SessionState) -> tuple[SteeringGiven, ...]:
     """Return the user's messages that the prompt of the newest turn does not show yet. A subtask
-    gets none: the turn that began it does.
+    gets none, because the turn that began it gets them.
     """
     if not state.request.steering:
         return ()
     turn = state.request.turns[-1]
-    shown = {
-        event.number
-        for read in visible_part(state).shown_requests[-1].turns
-        if _is_read(read, turn)
-        for event in read.events
-        if isinstance(event, SteeringGiven)
-    }
+    shown: set[int] = set()
+    for earlier in visible_part(state).shown_requests[-1].turns:
+        if _is_read_by(turn, earlier):
+            given = [event for event in earlier.events if isinstance(event, SteeringGiven)]
+            shown.update(event.number for event in given)
     return tuple(
         SteeringGiven(turn=turn.number, agent=turn.assigned.agent, number=number, message=message)
         for number, message in enumerate(state.request.steering, start=1)
@@ -36,31 +34,34 @@ def due_messages(state: SessionState) -> tuple[SteeringGiven, ...]:
     )
 
 
-def _is_read(earlier: Turn, turn: Turn) -> bool:
-    """Return whether the turn's agent reads this one word for word. A Verifier begins anew."""
-    if earlier.number == turn.number:
+def _is_read_by(reader: Turn, turn: Turn) -> bool:
+    """Return whether the reader's prompt has the turn word for word: its own turn, and others of
+    its agent, but a Verifier reads no other turn, and its turn is read by no other.
+    """
+    if turn.number == reader.number:
         return True
-    roles = (earlier.assigned.role, turn.assigned.role)
-    return earlier.assigned.agent == turn.assigned.agent and "verifier" not in roles
+    roles = (turn.assigned.role, reader.assigned.role)
+    return turn.assigned.agent == reader.assigned.agent and "verifier" not in roles
 
 
 def opens_reply(state: SessionState) -> bool:
-    """Return whether the newest turn, whose agent has said its last word, is asked for one more
-    reply. A workflow's step is if the message came before that word; later ones are for the steps
-    after it and for the planner.
+    """Return whether the newest turn's agent, which has said its last word, is asked for one more
+    reply because of a message from the user.
+
+    For a workflow's step that is so only if the message came before the last word. Later messages
+    go to the steps after it and to the planner.
     """
     due = due_messages(state)
     turn = state.request.turns[-1]
     if not due or not turn.assigned.plan:
         return bool(due)
-    newest = turn.replies[-1]
-    earlier: list[Steered] = []
+    last_reply = turn.replies[-1]
+    sent_before = 0
     for event in state.request.events:
-        if event is newest:
+        if event is last_reply:
             break
-        if isinstance(event, Steered):
-            earlier.append(event)
-    return due[0].number <= len(earlier)
+        sent_before += isinstance(event, Steered)
+    return due[0].number <= sent_before
 
 
 def opening_messages(turn: Turn) -> tuple[Steered, ...]:
@@ -96,8 +97,8 @@ def later_messages(events: Sequence[Event], *, is_about_plan: bool = False) -> l
 
 
 def unread_text(request: RequestState) -> str:
-    """Return what the user wrote to a request that was interrupted before anybody read it. After a
-    request's end it is the next request.
+    """Return the messages that no agent read before the request was interrupted, "" for none. Those
+    that come too late for a request that ended become the next request.
     """
     if request.finished is not None or not request.unread_steering:
         return ""

@@ -166,8 +166,8 @@ class TurnCost:
     dollars: float = 0.0
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """The turn, among all sessions."""
+    def turn_key(self) -> tuple[str, int, int]:
+        """Session, request and turn, which identify the turn among those of all sessions."""
         return (self.session, self.request, self.turn)
 
 

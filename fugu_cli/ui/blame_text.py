@@ -50,8 +50,8 @@ class _Gutter:
         agent, role = (max(len(name[i]) for name in names) for i in (0, 1))
         if author is None:
             return Text(f"{NOBODY:>3} {'':<{agent}} {'':<{role}} ", "dim")
-        keys = [(*share.cost.place, share.cost.agent) for share in _writing(self.turns)]
-        number = keys.index((*author.place, author.agent)) + 1
+        keys = [(*share.cost.turn_key, share.cost.agent) for share in _writing(self.turns)]
+        number = keys.index((*author.turn_key, author.agent)) + 1
         style = COLOURS[self._agents().index(author.agent) % len(COLOURS)]
         return Text(f"{number:>3} {author.agent:<{agent}} {author.role:<{role}} ", style)
 

@@ -59,7 +59,7 @@ class Story:
         known = BlameTracker(self.contents)
         for edit in self.edits:
             known.follow(edit)
-        return named(known.now(path, blob_id(text.encode()), text.encode()))
+        return named(known.lines_now(path, blob_id(text.encode()), text.encode()))
 
 
 def named(written: AttributedLines) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ def test_where_a_content_is_gone_nobody_is_named() -> None:
     del story.contents[blob_id(b"a\n")]
     known = BlameTracker(story.contents)
     known.follow(story.edits[0])
-    assert named(known.now("f", blob_id(b"a\nb\n"), b"a\nb\n")) == [("a", "-"), ("b", "-")]
+    assert named(known.lines_now("f", blob_id(b"a\nb\n"), b"a\nb\n")) == [("a", "-"), ("b", "-")]
     assert known.lost == {"f"}
 
 
