@@ -27,7 +27,7 @@ from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
 from fugu_cli.session import spending, store
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, SteeringGiven
+from fugu_cli.session.events import FileChange, Interrupted, Merged, SteeringGiven
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
 from fugu_cli.session.state import SessionState
@@ -42,79 +42,81 @@ REMOVING = ".going"
 
 def worktree_folder(log: Log, workspace: Workspace, turn: Turn) -> Path:
     """Return the folder of the turn's worktree, whether it exists yet or not."""
-    return _home(log, workspace) / turn.assigned.worktree
+    return _worktrees_of_session(log, workspace) / turn.assigned.worktree
 
 
-def _home(log: Log, workspace: Workspace) -> Path:
+def _worktrees_of_session(log: Log, workspace: Workspace) -> Path:
     return store.worktrees_folder(workspace.store.parents[1], log.path)
 
 
 async def ensure_worktrees(
     log: Log, workspace: Workspace, turns: Sequence[Turn]
 ) -> list[Workspace]:
-    """Return the worktrees of these turns, and make those in which nothing was done yet.
+    """Return the worktrees of these turns, and make those that do not exist yet.
 
     Raises StorageError if a worktree with work in it is gone. Its turn is then recorded as cut, and
     so are the turns that were to choose from its work, so that they are done again.
     """
-    from fugu_cli.tools.worktrees import worktree_exists
+    from fugu_cli.tools.worktrees import make_worktree, worktree_exists
 
     gone = [
         turn
         for turn in turns
-        if _worked(turn) and not worktree_exists(worktree_folder(log, workspace, turn))
+        if _has_work(turn) and not worktree_exists(worktree_folder(log, workspace, turn))
     ]
+    home = _worktrees_of_session(log, workspace)
     if gone:
-        raise _lost(log, workspace, gone)
-    home = _home(log, workspace)
+        _record_lost_work(log, gone)
+        names = ", ".join(f"turn {turn.number} ({turn.assigned.agent})" for turn in gone)
+        raise StorageError(
+            f"the work of {names} is gone: nothing is left of it in {home}",
+            hint="`fugu run --continue` has it done again; what is in the repository stays",
+        )
     home.mkdir(parents=True, exist_ok=True)
     if log.path is not None:
         (home / store.OWNER).write_text(str(log.path.absolute()), "utf-8", "surrogateescape")
-    return [await _made(workspace, turn, worktree_folder(log, workspace, turn)) for turn in turns]
+    worktrees = []
+    for turn in turns:
+        assert turn.assigned.snapshot is not None
+        folder = worktree_folder(log, workspace, turn)
+        worktrees.append(await make_worktree(workspace, turn.assigned.snapshot, folder))
+    return worktrees
 
 
-async def _made(workspace: Workspace, turn: Turn, folder: Path) -> Workspace:
-    from fugu_cli.tools.worktrees import make_worktree
-
-    assert turn.assigned.snapshot is not None
-    return await make_worktree(workspace, turn.assigned.snapshot, folder)
-
-
-def _worked(turn: Turn) -> bool:
-    """Something was done that somebody may still want."""
-    return (
-        not turn.failed and not turn.interrupted and bool(turn.changes or interrupted_calls(turn))
-    )
+def _has_work(turn: Turn) -> bool:
+    """Return whether the turn's worktree holds changes that may still be taken over."""
+    if turn.failed or turn.interrupted:
+        return False
+    return bool(turn.changes or interrupted_calls(turn))
 
 
-def _lost(log: Log, workspace: Workspace, gone: Sequence[Turn]) -> StorageError:
-    numbers = {turn.number for turn in gone}
+def _record_lost_work(log: Log, lost: Sequence[Turn]) -> None:
+    """Record the turns whose worktrees are gone as cut, and the steps that chose among them."""
+    numbers = {turn.number for turn in lost}
     for turn in log.state.request.turns:
-        chose = not turn.changes and any(number in turn.assigned.sees for number in numbers)
-        if turn.number in numbers or (turn.assigned.plan and chose):
+        is_chooser = bool(turn.assigned.plan) and not turn.changes
+        saw_lost_work = any(number in turn.assigned.sees for number in numbers)
+        if turn.number in numbers or (is_chooser and saw_lost_work):
             log.append(Interrupted(turn=turn.number, reason="a worktree is gone"))
-    turns = ", ".join(f"turn {turn.number} ({turn.assigned.agent})" for turn in gone)
-    return StorageError(
-        f"the work of {turns} is gone: nothing is left of it in {_home(log, workspace)}",
-        hint="`fugu run --continue` has it done again; what is in the repository stays",
-    )
 
 
 def remove_unused_worktrees(data: Path) -> None:
-    """Remove the worktrees that nobody can go on with: of sessions that are gone, of requests that
-    are over. Those of a session that is open stay."""
+    """Remove the worktrees of deleted sessions and of requests that are over. Those of sessions
+    that are open now stay.
+    """
     root = data / "worktrees"
     for home in root.glob("*"):
-        with contextlib.suppress(
-            OSError, StorageError
-        ):  # a folder that is not ours, a session that cannot be read
-            _set_apart(home)
+        # the folder may not be ours, or its session unreadable
+        with contextlib.suppress(OSError, StorageError):
+            _mark_for_removal(home)
     for folder in root.glob(f"*{REMOVING}"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _set_apart(home: Path) -> None:
-    """Rename what can go: that takes no time, and nobody opens the session meanwhile."""
+def _mark_for_removal(home: Path) -> None:
+    """Rename the worktrees of a session that are no longer needed. This is quick, so the session
+    need not be locked while they are deleted.
+    """
     owner = Path((home / store.OWNER).read_text("utf-8", "surrogateescape"))
     with locked_if_closed(owner) as free:
         if not free:
@@ -161,16 +163,17 @@ class TurnRunner:
 
     def __init__(self, context: TurnContext, numbers: Sequence[int] = ()) -> None:
         self._context = context
-        self._over = {number: asyncio.Event() for number in numbers}
-        self._running = asyncio.Lock()
+        self._closed = {number: asyncio.Event() for number in numbers}
+        self._tree_lock = asyncio.Lock()
+        """Held by a step that may change the working tree."""
 
     async def drive(self, number: int) -> None:
         """Run the turn to its end. `number` may be a subtask that begins later than the others."""
-        closed = self._over.setdefault(number, asyncio.Event())
+        closed = self._closed.setdefault(number, asyncio.Event())
         try:
             context = replace(self._context, environment=await self._environment(number))
             while not isinstance(step := next_step(context, number), TurnClosed):
-                await self._wait(context, number, step)
+                await self._wait_for_earlier(context, number, step)
                 async with self._step_lock(context, step):
                     await self._run_step(context, number, step)
                 if context.log.state.request.finished is not None:  # a hook ended the work
@@ -180,42 +183,39 @@ class TurnRunner:
             closed.set()
 
     async def _run_step(self, context: TurnContext, number: int, step: NextStep) -> None:
+        """Do one step. Calls for subtasks and advice begin turns or model calls of their own."""
         turn = context.log.state.request.turn(number)
-        if (
-            turn is None
-            or turn.assigned.agent not in context.team.agents
-            or not isinstance(step, RunCall)
-        ):
-            await do_step(context, number, step)
-            return
-        call, toolbox = step.call, context.environment.toolbox
-        if call.tool == TASK and TASK in toolbox and turn.assigned.subtask is None:
-            from fugu_cli.engine import subtasks
+        has_agent = turn is not None and turn.assigned.agent in context.team.agents
+        if turn is not None and has_agent and isinstance(step, RunCall):
+            call, toolbox = step.call, context.environment.toolbox
+            if call.tool == TASK and TASK in toolbox and turn.assigned.subtask is None:
+                from fugu_cli.engine import subtasks
 
-            await subtasks.run_tasks(context, number, call, TurnRunner(context).drive)
-        elif call.tool == ADVISE.name and ADVISE.name in toolbox:
-            from fugu_cli.engine import advice
+                await subtasks.run_tasks(context, number, call, TurnRunner(context).drive)
+                return
+            if call.tool == ADVISE.name and ADVISE.name in toolbox:
+                from fugu_cli.engine import advice
 
-            await advice.run_advice(context, number, call)
-        else:
-            await do_step(context, number, step)
+                await advice.run_advice(context, number, call)
+                return
+        await do_step(context, number, step)
 
     async def _environment(self, number: int) -> Environment:
-        """Return the turn's own environment. Beside other turns it does not count files as read that
-        only the others have read.
+        """Return the turn's own environment. If other turns run at the same time, files count as
+        read only if this turn, or the log before it, has read them.
         """
         environment, log = self._context.environment, self._context.log
         turn = log.state.request.turn(number)
         assert turn is not None
         if turn.assigned.worktree:
             (workspace,) = await ensure_worktrees(log, environment.workspace, [turn])
-        elif len(self._over) > 1 or turn.assigned.subtask is not None or turn.assigned.choices:
+        elif len(self._closed) > 1 or turn.assigned.subtask is not None or turn.assigned.choices:
             workspace = environment.workspace.apart(turn.assigned.agent)
         else:
             return environment
         if turn.assigned.choices:
             workspace.copies = await self._copies(turn)
-        start = 0  # a subtask was shown nothing
+        start = 0  # a subtask sees nothing of what was before it
         if turn.assigned.subtask is None:
             start = next(i for i, event in enumerate(log.events) if event is turn.assigned)
         visible_records = [
@@ -239,59 +239,60 @@ class TurnRunner:
         names = [name for name in turns if name in chooser.assigned.choices]
         return dict(zip(names, workspaces, strict=True))
 
-    async def _wait(self, context: TurnContext, number: int, step: NextStep) -> None:
-        """Wait for the turns before this one if it is about to write or run something."""
-        before = [
-            turn
-            for turn in self._over
-            if turn < number and not self._over[turn].is_set() and self._has_no_worktree(turn)
+    async def _wait_for_earlier(self, context: TurnContext, number: int, step: NextStep) -> None:
+        """Wait until earlier turns in the working tree are closed, if the step may change it."""
+        earlier = [
+            other
+            for other, closed in self._closed.items()
+            if other < number and not closed.is_set() and self._has_no_worktree(other)
         ]
-        if not before or not self._shared(context) or not self._writes(context, step):
+        if not earlier or not self._is_in_working_tree(context):
             return
-        for turn in before:
+        if not self._may_write(context, step):
+            return
+        for other in earlier:
             context.log.tell(
-                Waiting(why=f"turn {number} waits for turn {turn} before it changes anything")
+                Waiting(why=f"turn {number} waits for turn {other} before it changes anything")
             )
-            await self._over[turn].wait()
+            await self._closed[other].wait()
 
     def _step_lock(
         self, context: TurnContext, step: NextStep
     ) -> AbstractAsyncContextManager[object]:
-        """Return a lock for a step that may change the working tree, so that no other turn's changes
-        are taken for its own.
+        """Return a lock for a step that may change the working tree, so that the changes of two
+        turns are told apart.
         """
-        runs = self._acts(context, step) and self._shared(context)
-        return self._running if runs else nullcontext()
+        if self._uses_acting_tool(context, step) and self._is_in_working_tree(context):
+            return self._tree_lock
+        return nullcontext()
 
-    def _shared(self, context: TurnContext) -> bool:
-        """Return whether the turn works in the working tree itself."""
+    def _is_in_working_tree(self, context: TurnContext) -> bool:
+        """Return whether the turn works in the working tree itself, not in a worktree."""
         return context.environment.workspace.root == self._context.environment.workspace.root
 
     def _has_no_worktree(self, number: int) -> bool:
         turn = self._context.log.state.request.turn(number)
         return turn is not None and not turn.assigned.worktree
 
-    def _writes(self, context: TurnContext, step: NextStep) -> bool:
+    def _may_write(self, context: TurnContext, step: NextStep) -> bool:
         """Return whether the step may change something, as far as policy can tell."""
-        return self._acts(context, step) and not (
-            isinstance(step, RunCall) and self._reads(context, step.call)
-        )
+        if not self._uses_acting_tool(context, step):
+            return False
+        return not isinstance(step, RunCall) or not self._only_reads(context, step.call)
 
-    def _reads(self, context: TurnContext, call: Call) -> bool:
+    def _only_reads(self, context: TurnContext, call: Call) -> bool:
         from fugu_cli.engine import content_key, secret_restoration
 
         environment = context.environment
         try:
-            return content_key.only_reads(
-                environment.workspace,
-                secret_restoration.restore_secrets(
-                    context.log, environment.toolbox, environment.workspace, call
-                ),
+            restored = secret_restoration.restore_secrets(
+                context.log, environment.toolbox, environment.workspace, call
             )
         except secret_restoration.UnrestorableMark:
-            return True  # it is refused
+            return True  # the call will be refused
+        return content_key.only_reads(environment.workspace, restored)
 
-    def _acts(self, context: TurnContext, step: NextStep) -> bool:
+    def _uses_acting_tool(self, context: TurnContext, step: NextStep) -> bool:
         """Return whether the step uses a tool that may do more than read."""
         toolbox = context.environment.toolbox
         match step:
@@ -301,26 +302,26 @@ class TurnRunner:
                 return False
 
 
-MAX_PLAN_BYTES = 262_144
-"""Characters of a plan after which the planner is taken to write for ever;
-coordinators/conductor/planner.py reads far fewer."""
+MAX_PLAN_CHARACTERS = 262_144
+"""Characters after which a planner that does not stop is cut off. A plan is far shorter
+(coordinators/conductor/planner.py).
+"""
 
 
 async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
-    """Ask the planner and record its reply and costs. A planner whose call exceeds a budget has
-    failed: another agent plans, or the request is done turn by turn.
+    """Ask the planner and record its reply and costs. A planner whose call exceeds a budget counts
+    as failed: another agent plans, or the request is done turn by turn.
     """
     log, name = context.log, decision.agent
     member = context.team.members[name]
-    limits = spending.budgets_of(context.environment.limits.budget)
-    request = decision.prompt
+    budget = context.environment.limits.budget
+    limits = spending.budgets_of(budget)
+    prompt = decision.prompt
     if decision.reads_instructions and context.environment.instructions:
-        system = f"{request.system}\n\n{context.environment.instructions}"
-        request = request.model_copy(update={"system": system})
-    prompt = spending.within_budget(log.state, member, request, limits, context.reservations.total)
-    if not await availability.may_call(
-        log, 0, member, prompt, context.environment.limits.budget, context.reservations
-    ):
+        system = f"{prompt.system}\n\n{context.environment.instructions}"
+        prompt = prompt.model_copy(update={"system": system})
+    prompt = spending.within_budget(log.state, member, prompt, limits, context.reservations.total)
+    if not await availability.may_call(log, 0, member, prompt, budget, context.reservations):
         return
     _record_steering(log, decision)
     log.tell(Waiting(why=f"{name} is planning"))
@@ -331,9 +332,7 @@ async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.state)
         lost = usd(pause.used, member.price)
-        availability.check_budget(
-            log.state, member, prompt, context.environment.limits.budget, lost
-        )
+        availability.check_budget(log.state, member, prompt, budget, lost)
         log.tell(availability.waiting_event(pause, 0, name))
 
     try:
@@ -361,18 +360,20 @@ def _record_steering(log: Log, decision: AskPlanner) -> None:
 
 
 class _SilentPlanner:
-    """A plan is shown when it is whole. Who writes on and on, whatever its limit, is cut off."""
+    """Listens to a planner's streamed text, which is not shown. Raises AgentError if the planner
+    does not stop.
+    """
 
     def __init__(self, planner: str) -> None:
         self._planner = planner
-        self._heard = 0
+        self._characters = 0
 
     def __call__(self, text: str) -> None:
-        self._heard += len(text)
-        if self._heard > MAX_PLAN_BYTES:
+        self._characters += len(text)
+        if self._characters > MAX_PLAN_CHARACTERS:
             message = (
-                f"{self._planner} did not stop: more than {MAX_PLAN_BYTES} characters where a "
-                f"plan was asked for"
+                f"{self._planner} did not stop: more than {MAX_PLAN_CHARACTERS} characters where "
+                f"a plan was asked for"
             )
             raise AgentError(
                 message, kind="protocol", hint="its server does not keep the limit of a reply"
@@ -380,67 +381,62 @@ class _SilentPlanner:
 
 
 async def begin_steps(log: Log, environment: Environment, decision: ParallelTurns) -> None:
-    """Record the steps that begin now, each with the tree it starts from and what the memory still
-    knows.
+    """Record the steps that begin now, each with the snapshot it starts from and the results in the
+    tool memory that are still valid.
     """
     from fugu_cli.engine import content_key
 
     workspace = environment.workspace
     tree = await workspace.history.snapshot()
-    whole = (
-        await content_key.tree_content(workspace)
-        if environment.remembers
-        else content_key.TreeContent()
-    )
+    tree_content = content_key.TreeContent()
+    if environment.remembers:
+        tree_content = await content_key.tree_content(workspace)
 
-    async def state(call: Call) -> str:
-        return await content_key.content_key(workspace, call, whole)
+    async def key_of_call(call: Call) -> str:
+        return await content_key.content_key(workspace, call, tree_content)
 
-    valid: dict[tuple[int, str], tuple[int, ...]] = {}
-    for decided in decision.turns:
-        step = (decided.plan, decided.agent)
-        if environment.remembers and step not in valid:
-            valid[step] = await step_context.valid_results(log.state, *step, state)
-        worktree = _worktree(log, decided, tree)
+    valid_results: dict[tuple[int, str], tuple[int, ...]] = {}
+    for assignment in decision.turns:
+        reader = (assignment.plan, assignment.agent)
+        if environment.remembers and reader not in valid_results:
+            valid_results[reader] = await step_context.valid_results(
+                log.state, assignment.plan, assignment.agent, key_of_call
+            )
+        worktree = ""
+        if assignment.worktree and tree is not None:
+            worktree = f"{len(log.state.requests)}-{assignment.plan}-{assignment.turn}"
         update = {
             "snapshot": tree,
-            "remembers": valid.get(step, ()),
+            "remembers": valid_results.get(reader, ()),
             "worktree": worktree,
             "in_copy": bool(worktree),
         }
-        log.append(decided.model_copy(update=update))
-
-
-def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
-    """Return the name of the worktree to be made, "" where there is to be none or cannot be."""
-    if not decided.worktree or tree is None:
-        return ""
-    return f"{len(log.state.requests)}-{decided.plan}-{decided.turn}"
+        log.append(assignment.model_copy(update=update))
 
 
 async def merge_worktrees(log: Log, environment: Environment, decision: MergeTurns) -> None:
-    """Record what was done in the worktrees, take the chosen one's work over, and remove them once
-    that is settled.
+    """Record the diffs of the worktrees. Once one is chosen, apply its changes to the working tree
+    and remove all of them.
 
-    Raises StorageError as `apart.opened` does: what is gone is never taken over.
+    Raises StorageError if a worktree with work in it is gone.
     """
     from fugu_cli.tools import worktrees
 
-    by_number = {turn.number: turn for turn in log.state.request.turns}
-    group = [by_number[number] for number in (decision.among if decision.open else decision.turns)]
+    turns_by_number = {turn.number: turn for turn in log.state.request.turns}
+    numbers = decision.among if decision.open else decision.turns
+    group = [turns_by_number[number] for number in numbers]
     diffs: list[tuple[int, str]] = []
-    made: tuple[FileChange, ...] = ()
+    applied: tuple[FileChange, ...] = ()
     left: tuple[str, ...] = ()
-    for turn, worktree in zip(
-        group, await ensure_worktrees(log, environment.workspace, group), strict=True
-    ):
+    workspaces = await ensure_worktrees(log, environment.workspace, group)
+    for turn, worktree in zip(group, workspaces, strict=True):
         start = turn.assigned.snapshot
         assert start is not None
         await environment.workspace.jobs.close(worktree.root)
         diffs.append((turn.number, await worktrees.worktree_diff(worktree, start)))
         changes = await worktrees.worktree_changes(worktree, environment.workspace, start)
         if turn.number == decision.chosen and not decision.open:
-            made, left = await worktrees.apply_changes(environment.workspace, changes)
+            applied, left = await worktrees.apply_changes(environment.workspace, changes)
     log.append(
         Merged(
             plan=decision.plan,
@@ -450,9 +446,11 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
             again=decision.again,
             open=decision.open,
             diffs=tuple(diffs),
-            changes=made,
+            changes=applied,
             left=left,
         )
     )
-    for turn in group if not decision.open else ():
+    if decision.open:
+        return
+    for turn in group:
         worktrees.remove_worktree(worktree_folder(log, environment.workspace, turn))

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 NEEDED = frozenset(
     {".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"}
 )
-"""Names of dependencies and environments, which come along into the copy."""
+"""Names of dependencies and environments, which are linked or copied into the copy."""
 VENDORED = "vendor"
-"""The name of a folder whose code may load the code beside it."""
+"""The name of a folder whose code may load the code of the repository around it."""
 LEFT_OUT = (repository_files.SKIPPED_FOLDERS - NEEDED) | {
     "out",
     "bin",
@@ -57,25 +57,25 @@ LEFT_OUT = (repository_files.SKIPPED_FOLDERS - NEEDED) | {
     ".coverage",
     ".cache",
 }
-"""Names of what is built from the code, or a cache: it is not as it was before."""
+"""Names of caches and of build results, which belong to the present code and are not copied."""
 CACHES = frozenset({".cache", ".vite", ".vite-temp", ".vitest"})
-"""Names in node_modules of what tools write there."""
-COPIED = 1_000_000
+"""Names of caches that tools write into node_modules."""
+LARGEST_COPIED_FILE = 1_000_000
 """Bytes up to which an ignored file is copied; a larger one is linked."""
-LAID_OUT_FILES = 20_000
-LAID_OUT_BYTES = 100_000_000
-"""Files, and bytes, of an ignored folder up to which the copy has a folder of its own; a larger one
-is linked."""
-_JOINTS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
+MOST_COPIED_FILES = 20_000
+MOST_COPIED_BYTES = 100_000_000
+"""Files and bytes up to which an ignored folder is copied; a larger one is linked."""
+_SEPARATORS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
+"""Texts that stand between the parts of a test's id."""
 
 
 @dataclass(frozen=True)
 class EarlierResults:
-    """The earlier results of tests that fail now, in the order they were asked for.
+    """The earlier results of tests that fail now, in the order of the report.
 
-    `absent` did not exist or were not run. `unknown` says why nothing is known, else "". Without
-    `by_id` the runner names no tests: then the whole suite was run, and `ok` and `report` say how
-    it ended.
+    `absent` did not exist or were not run. `unknown` says why nothing is known, else "". `by_id`
+    is false if the runner names no tests. Then the whole suite was run, and `ok` and `report` are
+    its result.
     """
 
     failed: tuple[str, ...] = ()
@@ -105,30 +105,29 @@ async def failing_before(
     try:
         with temp_dirs.temp_dir("before") as folder, _scratch_folder(workspace) as scratch:
             copy = await worktrees.make_worktree(workspace, snapshot, folder / "copy")
-            brought = await _bring_along(workspace, copy)
-            watch = _watched(workspace, copy, scratch, brought)
+            ignored = await _lay_out_ignored(workspace, copy)
+            watch = _prepare_watch(workspace, copy, scratch, ignored)
             selected = select_failing(command, report, copy.root) if report is not None else None
             run = await _run_existing_tests(selected or command, copy, say, watch)
             if run is None:
                 absent = report.failing if report is not None else ()
                 return EarlierResults(absent=absent, by_id=True)
             results = _results(run, report, watch, recognise_runner(command, copy.root))
-            failed = bool(results.failed) or (not results.by_id and not results.ok)
-            if copy.sandbox is None or results.unknown or not failed:
-                return results
-            if hidden := await asyncio.to_thread(copy.sandbox.hidden_links):
-                return EarlierResults(
-                    unknown=f"commands in the sandbox cannot read what {hidden[0]} links to"
-                )
+            has_failed = bool(results.failed) if results.by_id else not results.ok
+            if has_failed and not results.unknown and copy.sandbox is not None:
+                hidden = await asyncio.to_thread(copy.sandbox.hidden_links)
+                if hidden:
+                    why = f"commands in the sandbox cannot read what {hidden[0]} links to"
+                    return EarlierResults(unknown=why)
             return results
     except (StorageError, OSError) as error:
         return EarlierResults(unknown=f"the files as they were could not be laid out: {error}")
 
 
 @dataclass(frozen=True)
-class _Brought:
-    """Paths that git ignores: those linked into the copy, those that the copy lacks, and linked
-    packages that load code of the repository itself.
+class _IgnoredPaths:
+    """The fate of the paths that git ignores: those linked into the copy, those that the copy
+    lacks, and linked packages that load code of the repository itself.
     """
 
     linked: tuple[str, ...]
@@ -137,14 +136,14 @@ class _Brought:
 
 
 @dataclass(frozen=True)
-class _Watch:
-    """Shows whether a run tested the copy: with `variables` it writes the code that it loads to
-    `loaded_code`. `brought` are the ignored paths that the copy got.
+class _RunWatch:
+    """Tells whether a run tested the copy. With the environment `variables` a Python run writes the
+    paths of the code that it loads to the file `loaded_code`.
     """
 
     variables: dict[str, str]
     loaded_code: Path
-    brought: _Brought
+    ignored: _IgnoredPaths
 
 
 @contextlib.contextmanager
@@ -158,22 +157,18 @@ def _scratch_folder(workspace: Workspace) -> Iterator[Path]:
 # --- the copy -------------------------------------------------------------------------------------
 
 
-async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
-    """Link or copy what git ignores."""
+async def _lay_out_ignored(workspace: Workspace, copy: Workspace) -> _IgnoredPaths:
+    """Link or copy the paths that git ignores into the copy."""
     assert workspace.history.snapshots is not None
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
-    ignored = [
-        name.rstrip("/")
-        for name in split_names(await workspace.history.snapshots.git.run(*listing))
-    ]
-    names = [
-        *ignored,
-        *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir()),
-    ]
+    listed = split_names(await workspace.history.snapshots.git.run(*listing))
+    names = [name.rstrip("/") for name in listed]
+    names += [name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir()]
     return await asyncio.to_thread(_lay_out, workspace.root, copy.root, list(dict.fromkeys(names)))
 
 
-def _lay_out(old: Path, new: Path, names: Sequence[str]) -> _Brought:
+def _lay_out(old: Path, new: Path, names: Sequence[str]) -> _IgnoredPaths:
+    """Link or copy these paths from the folder `old` into the folder `new`."""
     linked: list[str] = []
     missing: list[str] = []
     loading: list[str] = []
@@ -188,28 +183,33 @@ def _lay_out(old: Path, new: Path, names: Sequence[str]) -> _Brought:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.name == "node_modules" and source.is_dir():
-            loading += [
-                f"{name}/{package}" for package in _lay_out_packages(source, target, old, new)
-            ]
-        elif source.is_file() and not source.is_symlink() and source.stat().st_size <= COPIED:
+            packages = _lay_out_packages(source, target, old, new)
+            loading += [f"{name}/{package}" for package in packages]
+        elif _is_small_file(source):
             shutil.copy2(source, target)
-        elif not _lay_out_folder(source, target, old, new):
+        elif not _copy_folder(source, target, old, new):
             target.symlink_to(_link_target(source, old, new), target_is_directory=source.is_dir())
             linked.append(name)
-    return _Brought(tuple(linked), tuple(missing), tuple(loading))
+    return _IgnoredPaths(tuple(linked), tuple(missing), tuple(loading))
 
 
-def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
-    """Copy an ignored folder. Return False if it is to be linked.
+def _is_small_file(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    return path.stat().st_size <= LARGEST_COPIED_FILE
 
-    Code in a linked folder finds the repository beside itself, not the copy: Composer's autoloader
-    does. Files are never hard links, for a test that writes into one would change the user's. An
-    environment names its folder in its scripts, so it stays where it is.
+
+def _copy_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
+    """Copy an ignored folder. Return False if it must be linked instead.
+
+    Code in a linked folder may load the repository's code around it, as Composer's autoloader does,
+    so folders are copied where possible. Files are copied and not hard-linked, because a test that
+    writes into one would change the user's file. A virtual environment is linked, because its
+    scripts name its folder.
     """
     is_environment = source.name in NEEDED - {VENDORED}
-    if source.is_symlink() or is_environment or not _can_be_laid_out(source):
+    if source.is_symlink() or is_environment or not _can_be_copied(source):
         return False
-
     try:
         shutil.copytree(source, target, symlinks=True)
     except OSError:
@@ -225,27 +225,28 @@ def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
     return True
 
 
-def _can_be_laid_out(source: Path) -> bool:
-    """Return whether `source` is small, holds only plain files and is no virtual environment."""
+def _can_be_copied(folder: Path) -> bool:
+    """Return whether a folder is small, holds only files and links and is no virtual environment."""
     count = size = 0
-    for folder, _, files in os.walk(source):
-        for name in files:
-            status = Path(folder, name).lstat()
-            if name == "pyvenv.cfg" or not (
-                stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-            ):
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            status = Path(parent, name).lstat()
+            is_file_or_link = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+            if name == "pyvenv.cfg" or not is_file_or_link:
                 return False
             count += 1
             size += status.st_size
-            if count > LAID_OUT_FILES or size > LAID_OUT_BYTES:
+            if count > MOST_COPIED_FILES or size > MOST_COPIED_BYTES:
                 return False
     return True
 
 
 def _lay_out_packages(source: Path, target: Path, old: Path, new: Path) -> list[str]:
-    """Link each package of a node_modules folder. A link to a package of the repository leads into
-    the copy, and packages that depend on one are copied: node looks for it beside their real place.
-    Return those that are linked although they load the repository's own code.
+    """Link each package of a node_modules folder.
+
+    A link to a package of the repository leads into the copy. Packages that depend on such a
+    package are copied, because node looks for their dependencies at their real path. Return those
+    that had to be linked although they load the repository's own code.
     """
     packages = dict(_packages(source))
     own = {name for name, path in packages.items() if _is_own_code(path, old)}
@@ -254,7 +255,7 @@ def _lay_out_packages(source: Path, target: Path, old: Path, new: Path) -> list[
     for name, path in packages.items():
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        if name in dependents and _lay_out_folder(path, link, old, new):
+        if name in dependents and _copy_folder(path, link, old, new):
             continue
         link.symlink_to(_link_target(path, old, new), target_is_directory=path.is_dir())
         if name in dependents:
@@ -277,20 +278,21 @@ def _packages(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _dependents(packages: Mapping[str, Path], own: set[str]) -> set[str]:
-    """Return the packages that need one of the packages `own` to run, directly or not."""
+    """Return the packages that depend on one of the packages `own`, directly or not."""
     if not own:
         return set()
-    needs = {name: _dependencies(path) for name, path in packages.items() if name not in own}
+    others = {name: _dependencies(path) for name, path in packages.items() if name not in own}
     dependents: set[str] = set()
     while True:
-        more = {name for name, needed in needs.items() if needed & (own | dependents)} - dependents
-        if not more:
+        needed = own | dependents
+        more = {name for name, dependencies in others.items() if dependencies & needed}
+        if more <= dependents:
             return dependents
         dependents |= more
 
 
 def _dependencies(package: Path) -> set[str]:
-    """Return the names of what a package's manifest says that it needs to run."""
+    """Return the names of the packages that a package needs to run, according to its manifest."""
     try:
         manifest = parse_json((package / "package.json").read_bytes())
     except (OSError, ValueError):
@@ -313,8 +315,8 @@ def _is_own_code(path: Path, root: Path) -> bool:
 
 
 def _link_target(path: Path, old: Path, new: Path) -> Path:
-    """Return the target of a link: in the copy if `path` leads to the repository's own code, else
-    as it is.
+    """Return the target of a link to `path`: the copy of the repository's own code if the path
+    leads to it, else the path itself.
     """
     return new / path.resolve().relative_to(old) if _is_own_code(path, old) else path
 
@@ -322,28 +324,34 @@ def _link_target(path: Path, old: Path, new: Path) -> Path:
 # --- the run --------------------------------------------------------------------------------------
 
 
-def _watched(workspace: Workspace, copy: Workspace, scratch: Path, brought: _Brought) -> _Watch:
-    """Prepare a run in the copy: Python loads the copy's code, and builds leave the user's build
-    folders alone.
+def _prepare_watch(
+    workspace: Workspace, copy: Workspace, scratch: Path, ignored: _IgnoredPaths
+) -> _RunWatch:
+    """Prepare a run in the copy, so that Python loads the copy's code and says which code it loads,
+    and builds leave the user's build folders alone.
     """
-    loaded = scratch / "told"
+    report = scratch / "loaded"
     shutil.copy(loaded_code.__file__, scratch / "sitecustomize.py")
     note = {
         "old": str(workspace.root),
         "new": str(copy.root),
-        "linked": brought.linked,
-        "told": str(loaded),
+        "linked": ignored.linked,
+        "report": str(report),
     }
     (scratch / "note.json").write_text(json.dumps(note), encoding="utf-8")
-    path = os.pathsep.join(filter(None, (str(scratch), os.environ.get("PYTHONPATH", ""))))
-    cargo = str(workspace.store / "cargo-target")
-    return _Watch(
-        {"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, loaded, brought
-    )
+    python_path = str(scratch)
+    if users_path := os.environ.get("PYTHONPATH", ""):
+        python_path += os.pathsep + users_path
+    variables = {
+        "PYTHONPATH": python_path,
+        "UV_NO_SYNC": "1",
+        "CARGO_TARGET_DIR": str(workspace.store / "cargo-target"),
+    }
+    return _RunWatch(variables, report, ignored)
 
 
 NOT_FOUND = 4
-"""pytest's exit code for a test that is not there."""
+"""pytest's exit code if a given test does not exist."""
 _NOT_FOUND = re.compile(
     r"^ERROR: (?:not found: (?P<id>.+?)(?:\s*$| \()|file or directory not found: (?P<file>.+)$)",
     re.M,
@@ -351,7 +359,7 @@ _NOT_FOUND = re.compile(
 
 
 async def _run_existing_tests(
-    command: str, copy: Workspace, say: Say, watch: _Watch
+    command: str, copy: Workspace, say: Say, watch: _RunWatch
 ) -> SuiteRun | ToolResult | None:
     """Run the tests of a command that exist in the copy. Return None if none exists.
 
@@ -386,94 +394,98 @@ def _is_missing(argument: str, missing: str, root: Path) -> bool:
 
 
 def _results(
-    ran: SuiteRun | ToolResult,
+    run: SuiteRun | ToolResult,
     report: TestReport | None,
-    watch: _Watch,
+    watch: _RunWatch,
     invocation: Invocation | None,
 ) -> EarlierResults:
-    if isinstance(ran, ToolResult):
-        return EarlierResults(unknown=ran.text)
-    if doubt := _doubt(ran, watch, invocation):
+    """Return the results of the run for the tests that fail in `report`, the present one."""
+    if isinstance(run, ToolResult):
+        return EarlierResults(unknown=run.text)
+    if doubt := _doubt(run, watch, invocation):
         return EarlierResults(unknown=doubt)
-    if ran.report is not None and ran.report.unable:
-        return EarlierResults(unknown=f"on the files as they were {ran.report.unable}")
+    if run.report is not None and run.report.unable:
+        return EarlierResults(unknown=f"on the files as they were {run.report.unable}")
     if report is None or not report.by_id:
-        return EarlierResults(ok=ran.ok, report=ran.report)
-    if ran.results is None:
-        how = f"exit code {ran.ended.code}"
+        return EarlierResults(ok=run.ok, report=run.report)
+    if run.results is None:
+        code = f"exit code {run.ended.code}"
         return EarlierResults(
-            unknown=f"on the files as they were the tests could not be run, or told apart ({how})",
-            ok=ran.ok,
+            unknown=f"on the files as they were the tests could not be run, or told apart ({code})",
+            ok=run.ok,
         )
-    stood = {name: _earlier_outcome(name, ran.results) for name in report.failing}
-    failed, passed, absent = (
-        tuple(name for name, outcome in stood.items() if outcome == what)
-        for what in ("failed", "passed", "absent")
+    by_outcome: dict[str, list[str]] = {"failed": [], "passed": [], "absent": []}
+    for name in report.failing:
+        by_outcome[_earlier_outcome(name, run.results)].append(name)
+    if by_outcome["failed"]:
+        needed = _missing_build(run.ended.output, watch.ignored.missing)
+        if needed:
+            why = f"they may need {needed}, which is built and was not there before"
+            return EarlierResults(unknown=why, ok=run.ok)
+    return EarlierResults(
+        failed=tuple(by_outcome["failed"]),
+        passed=tuple(by_outcome["passed"]),
+        absent=tuple(by_outcome["absent"]),
+        by_id=True,
+        ok=run.ok,
+        report=run.report,
     )
-    if failed and (needed := _missing_build(ran.ended.output, watch.brought.missing)):
-        return EarlierResults(
-            unknown=f"they may need {needed}, which is built and was not there before", ok=ran.ok
-        )
-    return EarlierResults(failed, passed, absent, by_id=True, ok=ran.ok, report=ran.report)
 
 
-def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
-    """Return why the copy may not have been tested, "" if it was."""
-    if ran.ended.code is None:
-        return f"on the files as they were the tests did not end within {ran.ended.seconds:.0f} s"
-    try:
-        loaded = []
-        if watch.loaded_code.is_file():
-            loaded = watch.loaded_code.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        loaded = []
-    if wrong := [line for line in loaded if line != "begun"]:
+def _doubt(run: SuiteRun, watch: _RunWatch, invocation: Invocation | None) -> str:
+    """Return why the run may not have tested the copy, "" if it did."""
+    if run.ended.code is None:
+        return f"on the files as they were the tests did not end within {run.ended.seconds:.0f} s"
+    loaded: list[str] = []
+    with contextlib.suppress(OSError):  # without the file nothing was reported
+        loaded = watch.loaded_code.read_text("utf-8", "replace").splitlines()
+    if wrong := [line for line in loaded if line != loaded_code.BEGUN]:
         return (
             f"the tests load the code from the repository itself, wherever they are run "
             f"({wrong[0]})"
         )
-    vendored = [name for name in watch.brought.linked if Path(name).name == VENDORED]
-    for name in (*vendored, *watch.brought.loading):
-        return f"{name} is only linked to, and may load the code of the repository itself"
+    vendored = [name for name in watch.ignored.linked if Path(name).name == VENDORED]
+    if linked := [*vendored, *watch.ignored.loading]:
+        return f"{linked[0]} is only linked to, and may load the code of the repository itself"
     if invocation is not None and invocation.kind in {"pytest", "unittest"} and not loaded:
         return "it cannot be told which code the tests loaded"
     return ""
 
 
 def _earlier_outcome(name: str, results: TestOutcomes) -> str:
-    """failed, passed or absent. A file or class that could not be loaded stood as the tests in it
-    did.
+    """Return `failed`, `passed` or `absent`. A name that has no result of its own may be inside a
+    file that could not be loaded, or be a file or class with tests in it.
     """
     outcome = results.get(name)
-    if outcome is None:
-        around = [
-            test
-            for test, result in results.items()
-            if result == "failed" and _is_within(name, test)
-        ]
-        inside = [result for test, result in results.items() if _is_within(test, name)]
-        outcome = (
-            "failed"
-            if around
-            else next((result for result in ("passed", "failed") if result in inside), None)
-        )
-    return outcome if outcome in {"failed", "passed"} else "absent"
+    if outcome is not None:
+        return outcome if outcome in {"failed", "passed"} else "absent"
+    for test, result in results.items():
+        if result == "failed" and _is_inside(name, test):
+            return "failed"
+    inner_results = {result for test, result in results.items() if _is_inside(test, name)}
+    for result in ("passed", "failed"):
+        if result in inner_results:
+            return result
+    return "absent"
 
 
-def _is_within(name: str, test: str) -> bool:
-    return any(name.startswith(test + joint) for joint in _JOINTS)
+def _is_inside(name: str, outer: str) -> bool:
+    """Return whether the id `name` names a part of the file, class or test `outer`."""
+    return any(name.startswith(outer + separator) for separator in _SEPARATORS)
 
 
 def _missing_build(output: str, missing: Sequence[str]) -> str:
-    """Return the first path that the copy lacks and the output names."""
-    mentioned = (name for name in missing if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output))
-    return next(
-        (name for name in mentioned if Path(name).name not in {"__pycache__", "target"}), ""
-    )
+    """Return the first of the missing paths that the output mentions, "" for none."""
+    for name in missing:
+        if Path(name).name in {"__pycache__", "target"}:
+            continue
+        if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output):
+            return name
+    return ""
 
 
 SHOWN = 50
-"""Names of tests listed of each kind, at most."""
+"""The most names in one list of tests."""
 
 
 class TestsBeforeArguments(Value):
@@ -495,10 +507,10 @@ async def tests_before(
     arguments: TestsBeforeArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
     """Run the failing tests on the files as they were before the request. The result is `ok` if
-    their state then is known.
+    their earlier outcomes are known.
     """
-    removed = await _removed(arguments.edited, workspace)
-    removed_text = _listed("Removed by this request:", removed)
+    removed = await _removed_tests(arguments.edited, workspace)
+    removed_text = _name_list("Removed by this request:", removed)
     if not arguments.failing:
         return ToolResult(text=removed_text, tests=TestReport(removed=removed))
     ids = arguments.ids
@@ -514,14 +526,14 @@ async def tests_before(
     return ToolResult(text=text, ok=not before.unknown, tests=tests)
 
 
-async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
+async def _removed_tests(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
     """Return the names of the tests that the changes removed."""
-    names = {
-        name for change in edited for name in (change.before, change.after) if name is not None
-    }
-    texts = {
-        name: (await workspace.history.blob(name)).decode("utf-8", "replace") for name in names
-    }
+    texts: dict[str, str] = {}
+    for change in edited:
+        for blob in (change.before, change.after):
+            if blob is not None and blob not in texts:
+                data = await workspace.history.blob(blob)
+                texts[blob] = data.decode("utf-8", "replace")
     return removed_tests(edited, texts.get)
 
 
@@ -549,17 +561,21 @@ def _describe(before: EarlierResults) -> list[str]:
             state = f"they failed ({before.report.failed} failed)"
         return [f"All tests were run on the files as they were before this request: {state}."]
     texts = [
-        _listed("Passed before this request and fail now:", before.passed),
-        _listed("Failed before this request as well:", before.failed),
-        _listed("Did not exist before this request:", before.absent),
+        _name_list("Passed before this request and fail now:", before.passed),
+        _name_list("Failed before this request as well:", before.failed),
+        _name_list("Did not exist before this request:", before.absent),
     ]
     return [text for text in texts if text]
 
 
-def _listed(head: str, names: Sequence[str]) -> str:
-    """Return the head with the names below it, "" without any."""
-    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return "\n".join([head, *(f"  {name}" for name in names[:SHOWN]), *more]) if names else ""
+def _name_list(heading: str, names: Sequence[str]) -> str:
+    """Return the names below a heading, "" if there are none."""
+    if not names:
+        return ""
+    lines = [heading, *(f"  {name}" for name in names[:SHOWN])]
+    if len(names) > SHOWN:
+        lines.append(f"  and {len(names) - SHOWN} more")
+    return "\n".join(lines)
 
 
 TESTS_BEFORE = Tool.of(tool_facts.TESTS_BEFORE, TestsBeforeArguments, tests_before)
