@@ -334,7 +334,11 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
         log.append(Finished(reason="turn_limit"))
         everything(workspace.root)
         now = await workspace.history.snapshot()
-        changes = (await workspace.history.effects_between(snapshot, now)).changes if snapshot and now else ()
+        changes = (
+            (await workspace.history.effects_between(snapshot, now)).changes
+            if snapshot and now
+            else ()
+        )
         log.append(
             ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes)
         )

@@ -27,7 +27,9 @@ def test_diffs_for_people_and_files_hold_no_secret(repo: Build) -> None:
     patch = asyncio.run(workspace.patch(before, after)).decode()
     made = "".join(
         asyncio.run(
-            change_diffs(workspace, asyncio.run(workspace.history.effects_between(before, after)).changes)
+            change_diffs(
+                workspace, asyncio.run(workspace.history.effects_between(before, after)).changes
+            )
         ).values()
     )
     for text in (patch, made):
