@@ -45,6 +45,7 @@ from fugu_cli.safety.git_process import git_program
 from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.paths import inside
 from fugu_cli.safety.policy import Judgement, Rules, rule_matching
+from fugu_cli.safety.programs import use_repositories
 from fugu_cli.safety.redaction import LogRedactor, Redactor
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
@@ -311,6 +312,7 @@ def build_session(
     )
     by_name = {member.name: member for member in members}
     workspace = build_workspace(config, loaded.root, _readable_extensions(loaded))
+    use_repositories(workspace, *config.add_dirs)
     if workspace.sandbox is not None:
         workspace.sandbox.open_files(_opened_files(loaded))
         workspace.sandbox.try_out()

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from pathlib import Path
@@ -180,7 +181,7 @@ def isolated(
     home, work = (tmp_path_factory.getbasetemp() / name / number for name in ("h", "w"))
     home.mkdir(parents=True)
     work.mkdir(parents=True)
-    monkeypatch.setattr(programs, "_repositories", set())
+    monkeypatch.setattr(programs, "_in_use", Counter())
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)

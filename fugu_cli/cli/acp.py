@@ -99,10 +99,12 @@ class _Folders:
         return summaries[first : first + count]
 
     def check_pool(self) -> None:
-        from fugu_cli.cli.current_folder import current_config
+        from fugu_cli.cli.current_folder import current_config, current_path
         from fugu_cli.config.agent_pool import usable_pool
 
-        usable_pool(current_config(settings_of(self.flags)).config, os.environ)
+        usable_pool(
+            current_config(settings_of(self.flags), folder=current_path()).config, os.environ
+        )
 
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from fugu_cli.extensions.mcp_settings import DeclaredServers, read_named
 from fugu_cli.extensions.skill_library import format_library
 from fugu_cli.formatting import sanitize
 from fugu_cli.safety.paths import is_folder
+from fugu_cli.safety.programs import add_repository, repositories_in_use
 from fugu_cli.session import log
 from fugu_cli.session.events import Recorded
 from fugu_cli.ui.output_stream import OutputStream
@@ -49,8 +50,12 @@ def current_config(
     servers, or its text. If `quiet`, the caller shows the notes. Keys of `fugu login` are in the
     environment from then on. Raises ConfigError, and UsageError if the folder is gone.
     """
-    key_notes = add_kept_keys(os.environ)
-    loaded = load_config(folder or current_path(), os.environ, flags, trust=trust)
+    if folder is None:
+        folder = current_path()
+        add_repository(repository(folder))  # whatever this command starts is not found there
+    with repositories_in_use(repository(folder)):
+        key_notes = add_kept_keys(os.environ)
+    loaded = load_config(folder, os.environ, flags, trust=trust)
     loaded = replace(loaded, notes=(*key_notes, *loaded.notes))
     for note in () if quiet else loaded.notes:
         say(note)

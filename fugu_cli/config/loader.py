@@ -37,7 +37,7 @@ from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.repository_code import TrustedCode
 from fugu_cli.extensions.skill_library import SkillLibrary, load_library
 from fugu_cli.safety.paths import is_file, is_folder, path_exists
-from fugu_cli.safety.programs import add_repository
+from fugu_cli.safety.programs import use_repositories
 from fugu_cli.session.events import Price
 
 if TYPE_CHECKING:
@@ -218,6 +218,9 @@ class LoadedConfig:
     files.
     """
 
+    def __post_init__(self) -> None:
+        use_repositories(self, self.root, *self.config.add_dirs)
+
 
 def load_config(
     folder: Path,
@@ -233,7 +236,6 @@ def load_config(
     """
     managed = _managed_settings(managed_file)
     root, home = repository(folder), _home()
-    add_repository(root)
     user = _file_layer(home / NAME)
     environment = from_environment(environ, folder)
     flag_layer = from_settings(flags or {}, "the command line", folder)
@@ -266,8 +268,6 @@ def load_config(
             f"add_dirs: {', '.join(missing)}: there is no such folder",
             hint="name folders that are there",
         )
-    for path in config.add_dirs:
-        add_repository(path)
     if config.bare:
         return LoadedConfig(
             config,

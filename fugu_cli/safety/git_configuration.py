@@ -120,10 +120,7 @@ def _repository_files(folder: Path) -> list[Path]:
     for above in (folder, *folder.parents):
         git_folder = git_folder_at(above)
         if git_folder is not None:
-            shared = git_folder
-            if path_exists(git_folder / "commondir"):
-                shared = git_folder / _text(git_folder / "commondir").strip()
-            return [shared / "config", git_folder / "config.worktree"]
+            return [shared_git_folder(git_folder) / "config", git_folder / "config.worktree"]
     return []
 
 
@@ -135,6 +132,13 @@ def git_folder_at(folder: Path) -> Path | None:
     if path_exists(entry):
         return entry
     return folder if is_bare_repository(folder) else None
+
+
+def shared_git_folder(git_folder: Path) -> Path:
+    """Return the git folder that worktrees share: that of the main checkout."""
+    if path_exists(git_folder / "commondir"):
+        return git_folder / _text(git_folder / "commondir").strip()
+    return git_folder
 
 
 def begins_repository(folder: Path, root: Path) -> Path | None:

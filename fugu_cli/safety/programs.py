@@ -6,36 +6,101 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_repositories: set[Path] = set()
-_path_lock = threading.RLock()
+from fugu_cli.safety.git_configuration import (
+    UnreadableConfiguration,
+    git_folder_at,
+    shared_git_folder,
+)
+from fugu_cli.safety.paths import is_folder, real_path
+
+_in_use: Counter[Path] = Counter()
+_lock = threading.RLock()
+
+
+def use_repositories(holder: object, *folders: Path) -> None:
+    """Let no program of fugu be found in `folders` (resolved), or in the main checkouts that they
+    are worktrees of, while `holder` lives: an open session, a configuration, a git command.
+    """
+    repositories = {*folders, *filter(None, map(_main_checkout, folders))}
+    with _lock:
+        _in_use.update(repositories)
+    weakref.finalize(holder, _release, repositories)
+
+
+@contextmanager
+def repositories_in_use(*folders: Path) -> Iterator[None]:
+    """Let no program of fugu be found in `folders` (resolved) in the block."""
+    repositories = set(folders)
+    with _lock:
+        _in_use.update(repositories)
+    try:
+        yield
+    finally:
+        _release(repositories)
 
 
 def add_repository(folder: Path) -> None:
-    """Let no program of fugu be found in `folder` (resolved) while this process lives.
+    """Let no program of fugu be found in `folder` (resolved) while this process lives."""
+    with _lock:
+        _in_use[folder] += 1
 
-    The root of the file system is left out: other sessions of this process would find nothing.
-    """
-    if folder != Path(folder.anchor):
-        _repositories.add(folder)
+
+def _release(repositories: set[Path]) -> None:
+    with _lock:
+        for repository in repositories:
+            _in_use[repository] -= 1
+            if _in_use[repository] < 1:
+                del _in_use[repository]
+
+
+def _main_checkout(folder: Path) -> Path | None:
+    """Return the checkout beside the git folder that a worktree shares."""
+    try:
+        git_folder = git_folder_at(folder)
+        if git_folder is None:
+            return None
+        shared = real_path(shared_git_folder(git_folder))
+    except UnreadableConfiguration:
+        return None
+    return shared.parent if shared.name == ".git" and is_folder(shared) else None
 
 
 def search_path_outside(*repositories: Path) -> str:
     """Return PATH without relative folders and those that lie in a repository or are reached
-    through a link in one. `repositories` (resolved) are added to those of this process.
+    through a link in one. `repositories` (resolved) are added to those in use.
+
+    If the repository is the whole file system, folders stay that only root can write.
     """
-    excluded = {*repositories, *_repositories}
+    with _lock:
+        excluded = {*repositories, *_in_use}
+    top = Path("/")
+    is_whole = top in excluded
+    excluded.discard(top)
     folders = []
     for entry in os.get_exec_path():
         named, real = Path(os.path.normpath(entry)), Path(os.path.realpath(entry))
         around = {named, *named.parents, real, *real.parents}
-        if entry.startswith("/") and excluded.isdisjoint(around):
+        if not entry.startswith("/") or not excluded.isdisjoint(around):
+            continue
+        if not is_whole or all(map(_is_roots_alone, around)):
             folders.append(entry)
     return os.pathsep.join(folders)
+
+
+def _is_roots_alone(folder: Path) -> bool:
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def find_program(name: str, *repositories: Path) -> str | None:
@@ -53,7 +118,7 @@ def libraries_search_outside() -> Iterator[None]:
     """Let libraries that start programs by themselves find none in a repository. The whole process
     has another PATH until the block is left; another thread's block waits for it.
     """
-    with _path_lock:
+    with _lock:
         path = os.environ.get("PATH")
         os.environ["PATH"] = search_path_outside()
         try:

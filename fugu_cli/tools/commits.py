@@ -26,7 +26,7 @@ from fugu_cli.safety.git_process import (
     show_git,
     users_environment,
 )
-from fugu_cli.safety.programs import add_repository
+from fugu_cli.safety.programs import use_repositories
 from fugu_cli.snapshots.git_repositories import find_repository
 from fugu_cli.system import temp_dirs
 
@@ -135,8 +135,9 @@ def git_in(cwd: Path) -> UserGit:
     repository = find_repository(cwd.resolve())
     if repository is None:
         raise UsageError(f"{cwd} is not in a git repository", hint="`git init` makes one")
-    add_repository(repository.top)
-    return UserGit(repository.top, cwd, repository.folder)
+    git = UserGit(repository.top, cwd, repository.folder)
+    use_repositories(git, repository.top)
+    return git
 
 
 def head_tree(git: UserGit) -> str:

@@ -23,7 +23,7 @@ from fugu_cli.errors import FuguError
 from fugu_cli.messages import Call, Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.safety.programs import add_repository
+from fugu_cli.safety.programs import use_repositories
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.events import (
@@ -231,7 +231,7 @@ class Workspace:
         sandbox: Sandbox | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))
-        add_repository(self.root)
+        use_repositories(self, self.root)
         self.store = store
         self.test_command = test_command
         self.test_timeout = test_timeout
