@@ -525,6 +525,7 @@ async def trust_folder(controller: SessionController, argument: str) -> None:
     await require_idle(controller)
     _require_empty_queue(controller)
     opener = controller.opener
+    await asyncio.to_thread(opener.reload)  # files may have come since the session began
     answer = await folder_trust.ask_for_trust(opener, controller.view.dialogs)
     if answer is None:
         controller.say("this folder brings nothing that needs your trust, or you trust it already")

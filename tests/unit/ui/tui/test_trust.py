@@ -84,6 +84,28 @@ def test_the_memory_of_a_folder_is_asked_about(place: Place, server: Loopback, f
     assert "is left out" not in terminal.screen.text, "it is said once"
 
 
+def test_trust_asks_about_a_file_that_came_after_the_start(
+    place: Place, server: Loopback, fugu: Start
+) -> None:
+    server.play("m", Says("Bai."))
+    for name in ("AGENTS.md", ".mcp.json"):
+        (place.repo / name).unlink()
+    terminal = ready(fugu())
+    terminal.keys("/remember answer in Basque\r")
+    terminal.sees("Keep `- answer in Basque` for later sessions?")
+    time.sleep(0.6)
+    terminal.keys("y")
+    terminal.sees("kept in .agents/MEMORY.md", "is left out: you have not trusted it")
+    terminal.keys("/trust\r")
+    terminal.sees("This folder brings .agents/MEMORY.md.")
+    time.sleep(0.6)
+    terminal.keys("y")
+    terminal.sees("this folder is trusted: what it brings counts")
+    terminal.keys("hello\r")
+    terminal.sees("✓ done")
+    assert "- answer in Basque" in str(server.asked("m")[0].body)
+
+
 def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
     server.play("m", Says("Yes."), Says("Yes."), Says("Yes."))
     done = place.fugu("run", "hello")
