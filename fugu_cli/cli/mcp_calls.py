@@ -43,6 +43,7 @@ from fugu_cli.formatting import flatten, plural, sanitize
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.safety.process_cleanup import CALL_VARIABLE
 from fugu_cli.session import store
+from fugu_cli.session.events import Permitted
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui.review_report import review_object, review_text
 
@@ -266,7 +267,11 @@ class ServedTools:
             await stream.close()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        return _request_result(result, client.can_ask)
+        nobody_asked = any(
+            isinstance(event, Permitted) and event.by == "headless"
+            for event in session.log.state.request.events
+        )
+        return _request_result(result, nobody_asked=nobody_asked)
 
     async def _load_for_call(
         self,
@@ -503,9 +508,10 @@ def _conversation(request: RequestState) -> str:
     return "\n".join(parts)
 
 
-def _request_result(result: Object, can_ask: bool) -> CallToolResult:
+def _request_result(result: Object, *, nobody_asked: bool) -> CallToolResult:
     """Return the answer to a request, and a line with the facts that the client's model needs. Some
-    clients show their model only the structured content, so that has both as well.
+    clients show their model only the structured content, so that has both as well. `nobody_asked`:
+    a call was denied because the client shows no forms.
     """
     fugu = result.get("fugu")
     fields: Mapping[str, Any] = fugu if isinstance(fugu, dict) else {}
@@ -520,8 +526,9 @@ def _request_result(result: Object, can_ask: bool) -> CallToolResult:
     denials = result.get("permission_denials")
     if isinstance(denials, list) and denials:
         tools = ", ".join(dict.fromkeys(str(denial["tool_name"]) for denial in denials))
-        reason = "" if can_ask else ", since this client cannot ask its user (elicitation)"
-        facts.append(f"{plural(len(denials), 'call')} not allowed ({tools}){reason}")
+        facts.append(f"{plural(len(denials), 'call')} not allowed ({tools})")
+    if nobody_asked:
+        facts.append("this client cannot ask its user for approvals (elicitation)")
     if ignored := fields.get("ignored"):
         facts.append(f"ignored until the user runs `fugu trust`: {', '.join(ignored)}")
     line = "; ".join(fact for fact in facts if fact)

@@ -160,7 +160,7 @@ def test_a_plan_and_a_question_of_an_agent_are_forms(place: Place, server: Loopb
 @pytest.mark.parametrize(
     ("human", "by", "word"),
     [
-        (None, "headless", "since this client cannot ask its user (elicitation)"),
+        (None, "headless", "(write); this client cannot ask its user for approvals (elicitation)"),
         (Human({"answer": "always"}), "user", "1 call not allowed (write)"),
     ],
     ids=["no forms", "an answer that was not offered"],
@@ -183,6 +183,26 @@ def test_what_nobody_allows_is_not_done_and_that_is_told(
         event.by for event in place.events() if isinstance(event, Permitted) and not event.allowed
     ]
     assert denied == [by]
+
+
+def test_an_asked_agent_that_may_not_write_is_not_said_to_lack_an_approval(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"), Agent("judge"))
+    server.play(
+        "judge", Says("", (Use("write", {"path": "new.txt", "content": "x"}),)), Says("No.")
+    )
+
+    async def work() -> None:
+        async with connected(place) as client:
+            arguments = {"agent": "judge", "question": "may you write?"}
+            result = await client.call_tool("ask_agent", arguments)
+            assert isinstance(result, CallToolResult)
+            assert "1 call not allowed (write)" in told(result)
+            assert "elicitation" not in told(result)
+
+    run(work)
+    assert not (place.repo / "new.txt").exists()
 
 
 def test_a_cancelled_call_ends_its_processes_and_a_second_one_is_refused_meanwhile(
