@@ -130,6 +130,7 @@ KEPT = (
 )
 _NUMBERS = count()
 KEPT_PREFIXES = ("PIP_", "COVERAGE_", "PYTEST_", "HYPOTHESIS_")
+gc.disable()  # until all files are imported: no import leaves garbage that is worth a search
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -170,6 +171,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """fugu in a process forked from one that has imported it: most of what a command costs is
 importing.
 
-The process has its own environment, folder and streams, runs `python -m fugu_cli` to its end, and
-is a child of the process that asked for it. What is read while Python or a library starts is not
-read again, so tests of starting start anew. `PYTEST_FUGU_EXEC=1` does so for all.
+The process has its own environment, folder and streams, runs `python -m fugu_cli` or one of SCRIPTS
+to its end, and is a child of the process that asked for it. What is read while Python or a library
+starts is not read again, so tests of starting start anew. `PYTEST_FUGU_EXEC=1` does so for all.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from typing import Any
 
 FUGU = (sys.executable, "-m", "fugu_cli")
 """The command that `Popen` answers with a fork."""
+ROOT = Path(__file__).parents[2]
+SCRIPTS = (str(ROOT / "tests" / "unit" / "extensions" / "mcp" / "oauth_server.py"),)
+"""Servers of the tests that import as much as fugu does: `Popen` forks for them, too."""
 PACKAGES = (
     "acp",
     "app",
@@ -60,7 +63,9 @@ LOADED_LATER = (
     "mcp.client.auth",
     "mcp.client.sse",
     "mcp.client.streamable_http",
+    "mcp.server.auth.provider",
     "mcp.server.lowlevel",
+    "mcp.server.mcpserver",
     "platformdirs.unix",
     "prompt_toolkit.shortcuts",
     "pygls.lsp.client",
@@ -92,7 +97,6 @@ SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, Resource
 """Warnings that Python ignores where nobody says otherwise."""
 LARGEST = 100_000
 """Characters of a command line and its environment."""
-ROOT = Path(__file__).parents[2]
 _SET_SUBREAPER = 36
 """prctl's PR_SET_CHILD_SUBREAPER."""
 _one_request = threading.Lock()
@@ -100,18 +104,22 @@ _one_request = threading.Lock()
 
 
 class Popen(subprocess.Popen[Any]):
-    """`subprocess.Popen`, which forks for FUGU. `terminal`: standard input becomes the terminal
-    that controls the new session.
+    """`subprocess.Popen`, which forks for FUGU and SCRIPTS. `terminal`: standard input becomes the
+    terminal that controls the new session.
     """
 
     def __init__(self, args: Any, *, terminal: bool = False, **options: Any) -> None:
         environ = dict(os.environ if options.get("env") is None else options["env"])
         self._request: dict[str, Any] | None = None
-        is_fugu = isinstance(args, list | tuple) and tuple(args[:3]) == FUGU
+        command = tuple(args) if isinstance(args, list | tuple) else ()
+        is_script = len(command) > 1 and command[0] == FUGU[0] and command[1] in SCRIPTS
         own = options.get("preexec_fn") or options.get("pass_fds")
-        if is_fugu and not own and _can_fork(args, environ):
+        # a script has no use for fugu's folder
+        needed = {**environ, "PYTHONPATH": str(ROOT)} if is_script else environ
+        if (is_script or command[:3] == FUGU) and not own and _can_fork(args, needed):
             self._request = {
-                "words": [os.fsdecode(word) for word in args[3:]],
+                "script": command[1] if is_script else "",
+                "words": [os.fsdecode(word) for word in command[2 if is_script else 3 :]],
                 "folder": os.fsdecode(options.get("cwd") or Path.cwd()),
                 "environ": environ,
                 "new_session": terminal or options.get("start_new_session", False),
@@ -241,8 +249,10 @@ def _server() -> socket.socket:
     return ours
 
 
-def _serve(requests: socket.socket) -> None:
-    """Returns in a process of its own for each command line, as that command's process."""
+def _serve(requests: socket.socket) -> str:
+    """Returns in a process of its own for each command line, as that command's process: the script
+    to run, "" for fugu.
+    """
     _prepare()
     os.fsync = lambda number: None  # as tests/conftest.py
     gc.collect()
@@ -277,7 +287,7 @@ def _serve(requests: socket.socket) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environ"])
-    sys.argv[1:] = request["words"]
+    sys.argv = [request["script"] or sys.argv[0], *request["words"]]
     if "PYTHONWARNINGS" not in os.environ:
         warnings.resetwarnings()
         for category in SILENT:
@@ -285,6 +295,7 @@ def _serve(requests: socket.socket) -> None:
     start = _own_start(request["environ"])
     if start is not None:
         runpy.run_path(str(start))
+    return str(request["script"])
 
 
 def _prepare() -> None:
@@ -315,13 +326,16 @@ def _prepare() -> None:
     find_mechanism("auto", search_path_outside(ROOT / "no repository"))
 
 
-def _run() -> None:
-    """Run the command, then end at once: taking the interpreter apart costs as much as many
+def _run(script: str) -> None:
+    """Run `script`, or fugu where it is "", then end at once: taking the interpreter apart costs as much as many
     commands do.
     """
     code: object = 0
     try:
-        runpy.run_module("fugu_cli", run_name="__main__", alter_sys=True)
+        if script:
+            runpy.run_path(script, run_name="__main__")
+        else:
+            runpy.run_module("fugu_cli", run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
         code = leaving.code
     except BaseException as error:  # noqa: BLE001 - any bug ends here
@@ -340,5 +354,4 @@ def _run() -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    _run()
+    _run(_serve(socket.socket(fileno=int(sys.argv[1]))))
