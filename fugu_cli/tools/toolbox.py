@@ -29,6 +29,7 @@ AnyTool = Tool[Any]
 HIDDEN_SCHEMA_KEYS = frozenset({"title", "minLength", "maxLength", "minimum", "maxItems"})
 """Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
+_schemas: dict[type[BaseModel], dict[str, Any]] = {}
 
 
 def describe_from_prompts(name: str, **values: str) -> str:
@@ -108,7 +109,7 @@ class Toolbox:
             elif tool.name in self._specs:
                 spec = self._specs[tool.name]
             else:
-                # made once: it is needed before every model call, and a schema takes a millisecond
+                # made once: it is needed before every model call
                 spec = self._specs[tool.name] = tool_spec(tool, self._describe(tool.name))
             specs.append(spec)
         return tuple(specs)
@@ -135,7 +136,7 @@ class Toolbox:
             return tool, RawArguments.model_validate({"values": _parse_quoted(arguments, schema)})
         if fault := _unknown_arguments(arguments, tuple(tool.arguments.model_fields)):
             return tool, _refuse(tool, fault)
-        arguments = _parse_quoted(arguments, tool.arguments.model_json_schema())
+        arguments = _parse_quoted(arguments, _schema(tool.arguments))
         try:
             return tool, tool.arguments.model_validate(arguments)
         except ValidationError as error:
@@ -184,7 +185,7 @@ def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) 
 
 def tool_spec(tool: AnyTool, description: str) -> ToolSpec:
     """Return a tool's description for agents: no titles, nothing unnecessary."""
-    schema = tool.arguments.model_json_schema()
+    schema = _schema(tool.arguments)
     fields = schema.get("properties", {})
     parameters = {
         "type": "object",
@@ -199,6 +200,13 @@ def tool_spec(tool: AnyTool, description: str) -> ToolSpec:
         description=description,
         parameters=json.dumps(parameters, ensure_ascii=False),
     )
+
+
+def _schema(arguments: type[BaseModel]) -> Mapping[str, Any]:
+    """Return the JSON schema of a tool's arguments. Making one takes a millisecond."""
+    if arguments not in _schemas:
+        _schemas[arguments] = arguments.model_json_schema()
+    return _schemas[arguments]
 
 
 def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, object]:
@@ -246,7 +254,7 @@ def _parse_value(value: object, field: object) -> object:
 
 def _describe_arguments(tool: AnyTool) -> str:
     """Return a tool's arguments as in `path, content?`, with a question mark for optional ones."""
-    schema = tool.arguments.model_json_schema()
+    schema = _schema(tool.arguments)
     required = schema.get("required", [])
     names = schema.get("properties", {})
     return ", ".join(name if name in required else f"{name}?" for name in names) or "no arguments"
