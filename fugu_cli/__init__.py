@@ -7,8 +7,7 @@ first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # not from typing, which takes as long as Python's own start
 if TYPE_CHECKING:
     from fugu_cli.errors import FuguError
     from fugu_cli.python_api import RunOptions, run, run_sync

@@ -2,12 +2,13 @@
 machine.
 """
 
-import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import fugu_cli
 from fugu_cli import __version__
 
 HEAVY = (
@@ -21,20 +22,18 @@ HEAVY = (
     "genai_prices",
     "asyncio",
 )
-PROBE = "import sys, json; {code}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+PROBE = "import sys; {code}; print(*sorted(sys.modules), file=sys.stderr)"
 
 
-def modules_after(code: str) -> list[str]:
+def modules_after(code: str, *options: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(code=code)],
+        [sys.executable, *options, "-c", PROBE.format(code=code)],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    loaded = json.loads(done.stderr.splitlines()[-1])
-    assert isinstance(loaded, list)
-    return loaded
+    return done.stderr.splitlines()[-1].split()
 
 
 def command(*words: str) -> str:
@@ -46,6 +45,12 @@ def test_importing_fugu_imports_nothing_heavy() -> None:
     loaded = modules_after("import fugu_cli")
     assert [name for name in HEAVY if name in loaded] == []
     assert [name for name in loaded if name.startswith("fugu_cli.")] == []
+
+
+def test_what_starts_before_every_command_takes_no_longer_than_python_itself() -> None:
+    path = f"sys.path.append({str(Path(fugu_cli.__file__).parents[1])!r})"
+    loaded = modules_after(f"{path}; import fugu_cli.safety.sandbox.launcher", "-I", "-S")
+    assert {"re", "socket", "typing", "pathlib"} & {*loaded} == set()
 
 
 def test_the_version_is_answered_before_anything_is_imported() -> None:

@@ -17,7 +17,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import time
 
@@ -25,6 +24,7 @@ from fugu_cli.safety.sandbox.launcher_options import LauncherOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import NoReturn
 
 LINGER, GRACE = 0.3, 2.0
@@ -47,6 +47,8 @@ def main(arguments: list[str]) -> None:
     options = LauncherOptions(arguments)
     if "--inner" in options.switches:
         start(options)
+    import socket
+
     control = socket.socket(fileno=int(options.one("--control")))
     if sys.platform == "linux":
         import ctypes
