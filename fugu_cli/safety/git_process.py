@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -101,13 +102,13 @@ def git_command(
     brings. `as_the_user`: it does what git does when the user types the command. Raises UsageError
     when git is missing.
     """
-    program = git_program(root)
+    path = search_path_outside(root)
+    program = shutil.which("git", path=path)
     if program is None:
         raise UsageError("git was not found", hint="install git and make sure it is on PATH")
     if as_the_user:
         return [program, *NO_MONITOR, *arguments], dict(environment)
-    path = {"PATH": search_path_outside(root)}
-    return [program, *NO_PROGRAMS, *arguments], {**environment, **path}
+    return [program, *NO_PROGRAMS, *arguments], {**environment, "PATH": path}
 
 
 def run_git(

@@ -82,25 +82,29 @@ def search_path_outside(*repositories: Path) -> str:
     with _lock:
         excluded = {*repositories, *_in_use}
     top = Path("/")
-    is_whole = top in excluded
-    excluded.discard(top)
+    # each with a slash at the end, so that /repo does not exclude /repository
+    beginnings = tuple(f"{folder}/" for folder in excluded - {top})
     folders = []
     for entry in os.get_exec_path():
-        named, real = Path(os.path.normpath(entry)), Path(os.path.realpath(entry))
-        around = {named, *named.parents, real, *real.parents}
-        if not entry.startswith("/") or not excluded.isdisjoint(around):
+        named, real = os.path.normpath(entry), os.path.realpath(entry)
+        inside = f"{named}/".startswith(beginnings) or f"{real}/".startswith(beginnings)
+        if not entry.startswith("/") or inside:
             continue
-        if not is_whole or all(map(_is_roots_alone, around)):
+        if top not in excluded or (_is_roots_alone(Path(named)) and _is_roots_alone(Path(real))):
             folders.append(entry)
     return os.pathsep.join(folders)
 
 
-def _is_roots_alone(folder: Path) -> bool:
-    try:
-        status = folder.stat()
-    except OSError:
-        return False
-    return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _is_roots_alone(path: Path) -> bool:
+    """Return whether only root can write the folder and those that it lies in."""
+    for folder in (path, *path.parents):
+        try:
+            status = folder.stat()
+        except OSError:
+            return False
+        if status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+    return True
 
 
 def find_program(name: str, *repositories: Path) -> str | None:
