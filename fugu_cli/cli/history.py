@@ -278,6 +278,8 @@ async def _rewind(name: str, session: str, *, files: bool, conversation: bool, y
     for undone in done:
         if undone.left_words:
             say(undone.left_words)
+    if done:
+        say(f"`fugu undo --redo --session {path.stem}` brings them back")
     if conversation:
         copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
         say(f"{path.stem} stays as it was; a copy that ends before {point.label} is")

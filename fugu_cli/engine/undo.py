@@ -270,7 +270,10 @@ async def _redo_plan(log: Log, workspace: Workspace) -> RestorePlan:
     if not undos:
         raise NothingToUndo(
             "there is nothing to redo",
-            hint="redo brings back what undo took, until something is asked",
+            hint=(
+                "redo brings back what undo took, until something is asked; what a rewind took, it "
+                "brings back in the original session"
+            ),
         )
     _refuse_elsewhere(log.events, undos[-1], workspace)
     plan = workspace.history.standing(undos[-1].effects)

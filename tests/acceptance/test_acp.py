@@ -91,7 +91,9 @@ def test_an_edit_is_asked_about_with_its_diff_made_and_told(place: Place, server
                 "no": "reject_once",
             }
             reason, change = asked["content"]
-            assert reason["content"]["text"] == "asked because it writes inside the repository"
+            assert (
+                reason["content"]["text"] == "asked because in ask mode every change is asked about"
+            )
             assert change == {
                 "type": "diff",
                 "path": file,

@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
     ]
     assert [(event.allowed, event.by) for event in answers] == [(False, "headless")]
     assert (
-        "Not allowed: policy does not know what `mcp__small__write` does. The user can allow it with "
+        "Not allowed: fugu cannot tell what `mcp__small__write` does. The user can allow it with "
         "--allow 'mcp__small__write'" in server.asked("worker")[-1].results
     )
     assert not (place.repo / "made.txt").exists()

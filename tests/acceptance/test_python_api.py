@@ -68,7 +68,7 @@ def test_a_request_is_carried_out_event_by_event(place: Place, server: Loopback)
         "type": "asked",
         "tool": "write",
         "path": "calc.txt",
-        "reason": "it writes inside the repository",
+        "reason": "in ask mode every change is asked about",
     }
     assert [one for one in seen if one["type"] == "asked"] == [asked]
     kinds = [(one["type"], one.get("subtype")) for one in seen]

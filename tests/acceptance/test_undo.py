@@ -195,6 +195,8 @@ def test_rewind_lists_where_to_go_and_puts_files_and_conversation_back(place: Pl
     assert "rewind asks before it changes files, and there is no terminal" in asked.err
     gone = place.fugu("rewind", "2", "--yes")
     assert (gone.code, files(place.repo)) == (0, before | {"one": "one\n"}), gone.err
+    original = place.fugu("sessions", "--json")
+    assert "`fugu undo --redo --session " in gone.err, original.out
     shown = place.fugu("rewind", "--session", gone.out.strip())
     assert [line.split()[0] for line in shown.out.splitlines()] == ["1", "1.2"]
     alone = place.fugu("rewind", "1", "--files", "--yes", "--session", gone.out.strip())

@@ -231,18 +231,48 @@ def _apply_rules(
         return answer("ask", f"the rule {case.asking_rule} asks")
     if case.allowing_rule and not every_time:
         return answer("allow", f"the rule {case.allowing_rule} allows it")
-    reason = case.reason
-    needs_sandbox = {CallClass.COMMAND, CallClass.TESTS, CallClass.CHECK, CallClass.BUILD_FILE}
-    if case.call_class in needs_sandbox and not sandbox_holds and rules.mode != "ask":
-        reason = f"{reason}, and {NO_SANDBOX}"
     match decides(case.call_class):
         case Decision.RUN:
             return answer("allow", case.reason)
         case Decision.ASK:
-            return answer("ask", reason)
+            return answer("ask", _question_reason(case, sandbox_holds))
         case Decision.REFUSE:
+            reason = case.reason
+            needs_sandbox = {
+                CallClass.COMMAND,
+                CallClass.TESTS,
+                CallClass.CHECK,
+                CallClass.BUILD_FILE,
+            }
+            if case.call_class in needs_sandbox and not sandbox_holds and rules.mode != "ask":
+                reason = f"{reason}, and {NO_SANDBOX}"
             nobody = "auto mode asks nobody" if rules.mode == "auto" else "nobody can be asked"
             return answer("deny", f"{reason}, and {nobody}")
+
+
+ASK_MODE = "in ask mode every change is asked about"
+WITHOUT_SANDBOX = "could change any file of yours and use the network: no sandbox holds here"
+
+
+def _question_reason(case: PolicyCase, sandbox_holds: bool) -> str:
+    """Return why the user is asked, as a clause. It does not repeat the command or the file, which
+    the question shows.
+    """
+    match case.call_class:
+        case CallClass.EDIT:
+            return ASK_MODE
+        case CallClass.BUILD_FILE if sandbox_holds:
+            return f"{case.reason}, and {ASK_MODE}"
+        case CallClass.BUILD_FILE:
+            return f"{case.reason}, and so it {WITHOUT_SANDBOX}"
+        case CallClass.COMMAND if sandbox_holds:
+            return "it may change files of the repository; the sandbox keeps it from all others"
+        case CallClass.COMMAND:
+            return f"it {WITHOUT_SANDBOX}"
+        case CallClass.TESTS | CallClass.CHECK:
+            return f"it runs code of the repository, which {WITHOUT_SANDBOX}"
+        case _:
+            return case.reason
 
 
 def _first(rules: tuple[str, ...], covers: Callable[[str], bool]) -> str:
@@ -273,15 +303,16 @@ def _paths_case(
         if isinstance(path, PathFault):
             reasons.append(f"the path cannot be used: {path.text}")
             continue
-        shown = f"`{quoted_path(str(path))}`"
+        # the question and the refusal show the path of a call that names one
+        where = f": `{quoted_path(str(path))}`" if len(located) > 1 else ""
         reason = _protected_reason(path, rules, root, reads)
         file = None if reads else self_running_file(path, root)
         if file is not None and file.run_by is RunBy.OTHERS:
             reason = "" if _is_opened(path, tool.name, rules, root) else reason or file.reason
         elif file is not None:
-            build_reason = build_reason or f"{file.reason}: {shown}"
+            build_reason = build_reason or f"{file.reason}{where}"
         if reason:
-            reasons.append(f"{reason}: {shown}")
+            reasons.append(f"{reason}{where}")
     if reasons:
         call_class, reason = CallClass.OUTSIDE, reasons[0]
     elif reads:
@@ -484,7 +515,7 @@ def _subject_case(tool: ToolFacts, subject: str, rules: Rules) -> PolicyCase:
         call_class = CallClass.OUTSIDE
         reason = "it sends the query to a search engine, and what comes back is anybody's words"
     elif tool.rules_by == "name":
-        call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool.name}` does"
+        call_class, reason = CallClass.FOREIGN_TOOL, f"fugu cannot tell what `{tool.name}` does"
     else:
         target, way_out = f"{tool.name}({quoted_path(subject)})", f"{tool.name}({subject})"
         call_class = CallClass.READ

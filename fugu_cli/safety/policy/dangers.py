@@ -87,7 +87,7 @@ wrangler firebase serverless cdk flyctl: deploy publish destroy
 """,
     "it may show keys in the environment": "printenv: *",
     "it changes who may use many files": "chown: *\nchmod chgrp: -R --recursive",
-    "it publishes": """
+    "it publishes commits": """
 git-push git-send-pack git-http-push git-send-email git-request-pull git-svn git-p4: *
 """,
     "it changes what git does here": "git-config git-remote: *",

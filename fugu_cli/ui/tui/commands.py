@@ -287,9 +287,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("redo", "bring back what was undone", session_commands.redo_undo),
     SlashCommand(
         "diff",
-        "what changed since the request began; all: since the session began",
+        "what changed since the request began; all: since the session began; N: by request N",
         session_commands.show_diff,
-        "[all]",
+        "[all|N]",
         lambda controller: ("all",),
     ),
     SlashCommand(
@@ -383,7 +383,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("cost", "tokens and money by model", agent_commands.show_cost),
     SlashCommand(
         "trace",
-        "show or hide the trace; with a number, that turn in full",
+        "show or hide the trace; with a number, that turn in full (2.1: turn 1 of request 2)",
         session_commands.show_trace,
         "[TURN]",
     ),

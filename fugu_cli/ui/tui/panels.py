@@ -5,7 +5,7 @@ imported with the first block or row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -40,8 +40,11 @@ CARD_COMMANDS = {
     "b": "/blame",
     "t": "/trace 1",
 }
-"""The commands by the keys of a marked outcome."""
+"""The commands by the keys of the newest outcome, while it is marked."""
+EARLIER_CARD_COMMANDS = {"d": "/diff {request}", "t": "/trace {request}.1"}
+"""The same of the outcome of an earlier request."""
 CARD_HINT = "d diff · u undo · c commit · b blame · t why"
+EARLIER_CARD_HINT = "d diff · t why · ↑ ↓ mark · esc back"
 FIND_HINT = "n next · N previous · ctrl+f another text · esc closes"
 
 
@@ -52,10 +55,7 @@ class Conversation(EntryPager):
         Binding("up", "mark(-1)", show=False),
         Binding("down", "mark(1)", show=False),
         Binding("enter,right", "turn", show=False),
-        *(
-            Binding(key, f"run_command('{command}')", show=False)
-            for key, command in CARD_COMMANDS.items()
-        ),
+        *(Binding(key, f"run_card_command('{key}')", show=False) for key in CARD_COMMANDS),
     ]
 
     @dataclass
@@ -87,7 +87,11 @@ class Conversation(EntryPager):
             return FIND_HINT
         if self.chosen is None:
             return "↑ ↓ mark · esc back"
-        return CARD_HINT if self.chosen == self.card else "↑ ↓ mark · enter unfolds · esc back"
+        if self.chosen == self.card:
+            return CARD_HINT
+        if self._is_card(self.chosen):
+            return EARLIER_CARD_HINT
+        return "↑ ↓ mark · enter unfolds · esc back"
 
     @property
     def card(self) -> int | None:
@@ -111,9 +115,8 @@ class Conversation(EntryPager):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Take letters only while the outcome is marked, whose keys they are."""
-        if action == "run_command":
-            is_searched = self.screen.has_class("-finding")
-            return not is_searched and self.chosen is not None and self.chosen == self.card
+        if action == "run_card_command":
+            return not self.screen.has_class("-finding") and parameters[0] in self._card_commands()
         return super().check_action(action, parameters)
 
     @property
@@ -148,9 +151,37 @@ class Conversation(EntryPager):
             self.fold(entry)
             self._revealed = entry
 
-    def action_run_command(self, command: str) -> None:
+    def action_run_card_command(self, key: str) -> None:
         """Run the command of a key of the marked outcome."""
-        self.post_message(self.CommandChosen(command))
+        self.post_message(self.CommandChosen(self._card_commands()[key]))
+
+    def _card_commands(self) -> Mapping[str, str]:
+        """Return the commands of the marked outcome by their keys; none if no outcome is marked."""
+        if self.chosen is None or not self._is_card(self.chosen):
+            return {}
+        if self.chosen == self.card:
+            return CARD_COMMANDS
+        number = self._request_number(self.chosen)
+        return {
+            key: command.format(request=number) for key, command in EARLIER_CARD_COMMANDS.items()
+        }
+
+    def _is_card(self, index: int) -> bool:
+        """Return whether the block is the outcome of a request, drawn as a card."""
+        from fugu_cli.ui.blocks import EndBlock
+
+        block = self._transcript.blocks[index] if self._transcript is not None else None
+        return isinstance(block, EndBlock) and block.is_card
+
+    def _request_number(self, index: int) -> int:
+        """Return the number of the request that the block belongs to."""
+        from fugu_cli.ui.blocks import RequestBlock
+
+        assert self._transcript is not None
+        return sum(
+            isinstance(block, RequestBlock) and not block.given_to
+            for block in self._transcript.blocks[:index]
+        )
 
     def show(self, transcript: Transcript) -> None:
         """Another session."""
@@ -253,18 +284,18 @@ class Conversation(EntryPager):
         self.fold(event.block)
 
     def action_mark(self, by: int) -> None:
-        """Mark the next (or previous) block that can be unfolded and bring it into sight; with none
-        to mark, scroll.
+        """Mark the next (or previous) block that can be unfolded, or outcome with keys, and bring it
+        into sight; with none to mark, scroll.
         """
         from fugu_cli.ui.block_drawing import foldable
+        from fugu_cli.ui.blocks import EndBlock
 
-        card = self.card
-        outcome = None
-        if self._transcript is not None and card is not None:
-            outcome = self._transcript.blocks[card]
-        block = self.next_block(self.chosen, by, lambda block: foldable(block) or block is outcome)
+        def has_keys(block: Block) -> bool:
+            return foldable(block) or (isinstance(block, EndBlock) and block.is_card)
+
+        block = self.next_block(self.chosen, by, has_keys)
         while block is not None and not self.column.block_lines(block):
-            block = self.next_block(block, by, lambda block: foldable(block) or block is outcome)
+            block = self.next_block(block, by, has_keys)
         if block is None:
             self._mark(None if by > 0 else self.chosen)
             self.action_scroll(by)

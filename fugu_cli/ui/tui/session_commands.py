@@ -137,9 +137,10 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
             f"the files are as before {point.label}" if patch else "no file had to be put back"
         )
     elif await _open(controller, lambda ask: controller.opener.fork(id, ask, point.line)):
-        controller.say(
-            f"this is a copy of {id} that ends before {point.label}; the original stays as it was"
-        )
+        kept = "the original stays as it was"
+        if part != "conversation" and patch:
+            kept = f"/resume {id}, then /redo brings the files back"
+        controller.say(f"this is a copy of {id} that ends before {point.label}; {kept}")
         if not point.turn and point.asked.plan is None:  # an open plan is asked about anew
             controller.view.type(point.asked.said)
 
@@ -164,10 +165,17 @@ def point_names(controller: SessionController) -> Sequence[str]:
 
 
 async def show_diff(controller: SessionController, argument: str) -> None:
-    """Show the changes since the newest request began; with `all`, since the session began."""
-    patch = await diff_of_request(controller, all=argument == "all")
+    """Show the changes since the newest request began; with `all`, since the session began; with a
+    number, those that this request made.
+    """
+    if argument and argument != "all":
+        patch = await _diff_of_earlier_request(controller, argument)
+        unchanged = f"request {argument} changed no file"
+    else:
+        patch = await diff_of_request(controller, all=argument == "all")
+        unchanged = "nothing changed since the newest request began"
     if not patch.strip():
-        controller.say("nothing changed since the newest request began")
+        controller.say(unchanged)
         return
     controller.view.dialogs.read(
         patch_summary(patch),
@@ -194,17 +202,34 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     return patch + "".join((await change_diffs(workspace, more)).values())
 
 
+async def _diff_of_earlier_request(controller: SessionController, number: str) -> str:
+    """Return what a request changed, as a diff. Raises UsageError for another text than the number
+    of a request.
+    """
+    requests = controller.session.log.state.requests
+    if not number.isdecimal() or not 1 <= int(number) <= len(requests):
+        raise UsageError(
+            f"there is no request {number!r} in this session", hint="/diff, /diff all or /diff 1"
+        )
+    workspace = controller.session.environment.workspace
+    changes = tuple(requests[int(number) - 1].changes.values())
+    return "".join((await change_diffs(workspace, changes)).values())
+
+
 async def show_trace(controller: SessionController, argument: str) -> None:
-    """Show or hide the trace; with a number, open that turn of the newest request."""
+    """Show or hide the trace; with a number, open the newest turn of that number, or as `2.3` turn 3
+    of request 2.
+    """
     if not argument:
         controller.view.show_trace()
         return
     rows = [row for row in controller.feed.folded.rows.rows if isinstance(row, TurnRow)]
-    turns = [row for row in rows if str(row.assigned.turn) == argument]
-    if turns:
-        open_turn(controller, turns[-1])
-    else:
-        controller.say(f"there is no turn {argument}", "warn")
+    for row in reversed(rows):
+        turn = str(row.assigned.turn)
+        if argument in (turn, f"{row.request.number}.{turn}"):
+            open_turn(controller, row)
+            return
+    controller.say(f"there is no turn {argument}", "warn")
 
 
 def open_turn(controller: SessionController, row: TurnRow) -> None:
@@ -273,6 +298,10 @@ async def show_blame(controller: SessionController, argument: str) -> None:
     _show_lines(controller, f"Who wrote {file_blame.path}", lines)
 
 
+MOST_NAMED = 3
+"""Files that the heading of a commit names."""
+
+
 async def commit_changes(controller: SessionController, argument: str) -> None:
     """Commit as `fugu commit` does. Without a message, put one that an agent wrote into the prompt,
     to be sent or edited first. `-a` takes all changes of tracked files, `-r` the files of the newest
@@ -283,25 +312,29 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
         flag = ""
     message = argument.removeprefix(flag).strip()
     words = ["commit", *(["-m", message] if message else ["--dry-run"])]
+    committed = "what is staged"
     if flag == "-a":
         words.append("-a")
+        committed = "all changes of tracked files"
     if flag == "-r":
         paths = _paths_to_commit(controller.session)
         if not paths:
             controller.say("the newest request changed no file that is still there")
             return
         words += ["--", *paths]
+        committed = ", ".join(map(flatten, paths[:MOST_NAMED]))
+        if len(paths) > MOST_NAMED:
+            committed += f" and {plural(len(paths) - MOST_NAMED, 'more file')}"
     # -I: the folder may hold a `fugu_cli`
     command = shlex.join([sys.executable, "-I", "-m", "fugu_cli", *words])
-    shown = shlex.join(["fugu", *words])
     if message:
-        await controller.shell.run(command, tell=False, shown=shown)
+        await controller.shell.run(command, tell=False, heading=f"committing {committed}")
         return
     with temp_dirs.temp_dir("message") as folder:
         written = folder / "message"
-        if await controller.shell.run(
-            f"{command} > {shlex.quote(str(written))}", tell=False, shown=shown
-        ):
+        heading = f"writing a commit message for {committed}"
+        into_file = f"{command} > {shlex.quote(str(written))}"
+        if await controller.shell.run(into_file, tell=False, heading=heading):
             return
         written_message = written.read_text(encoding="utf-8", errors="replace").strip()
         text = " ".join(["/commit", *([flag] if flag else []), written_message])

@@ -56,14 +56,14 @@ class ShellOutput:
             self.dropped += self.text.count("\n", 0, cut)
             self.text = self.text[cut:]
 
-    def note(self, command: str, ended: str | None = None) -> NoteBlock:
+    def note(self, heading: str, ended: str | None = None) -> NoteBlock:
         """Return the output as a note. `ended` is the line below it once the command is over."""
         text = sanitize_for_screen(self.text)
         if self.begins_inside_line:
             text = f"… {text}"
         if ended:
             text += ended if text.endswith("\n") or not text else f"\n{ended}"
-        return NoteBlock(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)
+        return NoteBlock(heading, "plain", text, live=ended is None, dropped=self.dropped)
 
     def report(self, command: str, code: int) -> str:
         """Return the output as agents read it."""
@@ -92,27 +92,27 @@ class UserShell:
         """A command runs."""
         return bool(self.doing)
 
-    async def run(self, command: str, *, tell: bool, shown: str = "") -> int:
+    async def run(self, command: str, *, tell: bool, heading: str = "") -> int:
         """Run a command to its end and show its output as it comes. Return the exit code.
 
-        `tell`: the next request carries the output. `shown` stands for the command on the screen.
-        Raises FuguError.
+        `tell`: the next request carries the output. `heading` stands above the output instead of
+        the command. Raises FuguError.
         """
         if self.running:
             raise UsageError("a command of yours is still running", hint="Esc stops it")
-        shown = shown or command
-        self.doing, self.began, self._stopped = f"running {flatten(shown, 40)}", time.time(), False
+        self.doing = flatten(heading or f"running {command}", 48)
+        self.began, self._stopped = time.time(), False
         try:
-            output, code = await self._run(command, shown)
+            output, code = await self._run(command, heading or f"$ {command}")
         finally:
             self._process, self.doing = None, ""
         if tell:
             self._unreported.append(output.report(command, code))
         return code
 
-    async def _run(self, command: str, shown: str) -> tuple[ShellOutput, int]:
+    async def _run(self, command: str, heading: str) -> tuple[ShellOutput, int]:
         output = ShellOutput()
-        grow = self._feed.say(output.note(shown))
+        grow = self._feed.say(output.note(heading))
         process = self._process = await self._started(command)
         assert process.stdout is not None
         try:
@@ -120,14 +120,14 @@ class UserShell:
                 self.stop()
             while piece := await process.stdout.read(8192):
                 output.feed(piece)
-                grow(output.note(shown))
+                grow(output.note(heading))
             code = await process.wait()
         finally:
             self.stop()
             await reap(process)
         output.feed(b"")
         self.doing = ""
-        grow(output.note(shown, f"[exit code {code}]" if code else ""))
+        grow(output.note(heading, f"[exit code {code}]" if code else ""))
         return output, code
 
     async def _started(self, command: str) -> asyncio.subprocess.Process:

@@ -646,6 +646,38 @@ def test_a_judgement_says_why_and_what(root: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["ask", "edit"])
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("bash", {"command": "python script.py"}),
+        ("bash", {"command": "make build"}),
+        ("bash", {"command": "sed -i s/a/b/ src/app.py"}),
+        ("bash", {"command": "rm -r build"}),
+        ("bash", {"command": "pytest -q"}),
+        ("edit", {"path": "src/app.py"}),
+        ("write", {"path": "conftest.py"}),
+        ("write", {"path": ".github/workflows/ci.yml"}),
+        ("write", {"path": "/etc/hosts"}),
+        ("run_tests", {}),
+    ],
+)
+def test_a_question_says_why_it_is_asked_and_repeats_neither_command_nor_path(
+    tool: str, arguments: dict[str, object], holds: bool, mode: Mode, root: Path
+) -> None:
+    rules = Rules(mode=mode, test_command="pytest -q")
+    judgement = judge(Call.make("1", tool, **arguments), rules, root, sandbox_holds=holds)
+    if judgement.verdict == "allow":
+        return
+    assert judgement.verdict == "ask"
+    words = str(next(iter(arguments.values()), "run_tests")).split()
+    assert not any(word.strip("/") in judgement.reason for word in words if word != "-q")
+    if "command" in arguments:
+        expected = "the sandbox keeps it from all others" if holds else "no sandbox holds here"
+        assert expected in judgement.reason
+
+
 @pytest.mark.parametrize("rule", ["bash(git *", "(x)", "", "two words", "bash)x("])
 def test_a_malformed_rule_is_refused_by_name(rule: str) -> None:
     with pytest.raises(ValidationError, match="is not a rule"):

@@ -74,7 +74,10 @@ def test_of_two_answers_the_first_counts_and_the_other_is_told(opener: DemoSessi
         await until(lambda: bool(work.approvals.questions))
         async with followers(path, 2) as (first, second):
             (question,) = (await first.next("status"))["questions"]
-            assert question["asked"]["judgement"]["reason"] == "it writes inside the repository"
+            assert (
+                question["asked"]["judgement"]["reason"]
+                == "in ask mode every change is asked about"
+            )
             answer = {
                 "type": "answer",
                 "question": question["number"],

@@ -20,7 +20,7 @@ from fugu_cli.session.events import Interrupted, Permitted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.find_bar import FindBar
-from fugu_cli.ui.tui.overlays import Confirm
+from fugu_cli.ui.tui.overlays import Confirm, Reader
 from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
@@ -490,6 +490,37 @@ def test_the_marked_outcome_has_keys(play: Callable[..., FuguApp]) -> None:
     play(what, script=ASKS, size=(130, 30))
 
 
+def test_the_outcome_of_an_earlier_request_shows_its_diff_and_its_turns(
+    play: Callable[..., FuguApp], shown: Callable[[App[int]], str]
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        conversation, status = app.main.query_one(Conversation), app.main.query_one(StatusBar)
+        app.main.enter("/mode edit")
+        await until(lambda: status.standing.mode == "edit")
+        for count, text in enumerate(("write it", "write another"), start=1):
+            app.main.enter(text)
+            await until(lambda count=count: cards(conversation) == count, lambda: shown(app))
+        await until(lambda: "f6 diff" in status.standing.hint)
+        await pilot.press("f6")
+        await until(lambda: conversation.chosen == conversation.card is not None)
+        while not status.standing.hint.startswith("d diff · t why"):
+            await pilot.press("up")
+        await pilot.press("d")
+        await until(lambda: isinstance(app.screen, Reader))
+        assert "new.txt" in shown(app) and "more.txt" not in shown(app)
+        await pilot.press("escape", "t")
+        await until(lambda: "request 1, turn 1" in shown(app))
+        await pilot.press("escape", *"ubc")
+        await until(lambda: prompt(app).text == "ubc")
+
+    def cards(conversation: Conversation) -> int:
+        texts = map(conversation.entry_text, range(conversation.entry_count))
+        return sum(text.startswith("╭") for text in texts)
+
+    request = ASKS + '[[step]]\ntext = "ACCEPT"\n'
+    play(what, script=request + request.replace("new.txt", "more.txt"), size=(130, 40))
+
+
 def test_what_is_folded_away_is_found_and_n_goes_on(
     play: Callable[..., FuguApp], stored: str
 ) -> None:
@@ -589,7 +620,7 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
         row = next(y for y, line in enumerate(shown(app).splitlines()) if "read src/add.py" in line)
         await pilot.click("#conversation", offset=(6, row))
         await until(lambda: "1  def add(a, b):" in shown(app), lambda: shown(app))
-        await pilot.press("ctrl+end", *["up"] * 7, "down", "up", "enter", "ctrl+home")
+        await pilot.press("ctrl+end", *["up"] * 8, "down", "up", "enter", "ctrl+home")
         await until(lambda: "1  def add(a, b):" not in shown(app), lambda: shown(app))
 
     play(what, resume=stored, size=(100, 60))

@@ -49,9 +49,11 @@ def test_files_and_conversation_go_back_to_before_a_request_and_it_can_be_edited
         await hand.pilot.press("enter")
         await hand.sees("Rewind to before request 2? 1 file, +0 -1", "two.txt")
         await hand.pilot.press("y")
-        await hand.sees(f"this is a copy of {first}", "request 2; the original")
+        await hand.sees(f"this is a copy of {first} that ends", f"/resume {first}, then")
         assert (made(project), requests(hand)) == (["one.txt"], ["write one"])
         assert hand.app.main.query_one(PromptInput).text == "write two"
+        await hand.type("/redo")
+        await hand.sees("there is nothing to redo", "in the original session")
         await hand.type(f"/resume {first}")
         await hand.until(lambda: requests(hand) == ["write one", "write two"])
         await hand.type("/redo")

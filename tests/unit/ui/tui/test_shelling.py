@@ -44,16 +44,16 @@ def test_of_a_long_output_the_newest_lines_are_kept_and_the_others_counted() -> 
 def test_of_a_line_without_end_the_newest_part_is_shown_as_a_part() -> None:
     output = ShellOutput()
     output.feed(b"x" * 3 * KEPT_CHARACTERS)
-    assert output.note("x").detail == "… " + "x" * KEPT_CHARACTERS
+    assert output.note("$ x").detail == "… " + "x" * KEPT_CHARACTERS
     output.feed(b"\n" + b"y" * KEPT_CHARACTERS)
-    assert output.note("x").detail == "y" * KEPT_CHARACTERS
+    assert output.note("$ x").detail == "y" * KEPT_CHARACTERS
 
 
 def test_a_short_output_ends_with_what_became_of_the_command() -> None:
     output = ShellOutput()
     output.feed(b"\n\nfoo\n\n")
-    assert output.note("x") == NoteBlock("$ x", "plain", "\n\nfoo\n\n", live=True)
-    assert output.note("x", "[exit code 1]") == NoteBlock(
+    assert output.note("$ x") == NoteBlock("$ x", "plain", "\n\nfoo\n\n", live=True)
+    assert output.note("$ x", "[exit code 1]") == NoteBlock(
         "$ x", "plain", "\n\nfoo\n\n[exit code 1]"
     )
 

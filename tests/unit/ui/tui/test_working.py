@@ -181,7 +181,10 @@ def test_a_question_waits_for_its_answer(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: bool(work.approvals.questions))
-        assert work.approvals.questions[0].judgement.reason == "it writes inside the repository"
+        assert (
+            work.approvals.questions[0].judgement.reason
+            == "in ask mode every change is asked about"
+        )
         assert not (opener.root / "new.txt").exists()
         work.answer(work.approvals.questions[0], "once")
         await running
