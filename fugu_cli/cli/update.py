@@ -21,6 +21,8 @@ from fugu_cli.safety.programs import add_repository, find_program, program_envir
 
 PACKAGE = "fugu-cli"
 UNKNOWN = "which fugu is the newest is not known"
+NO_PROJECT = Path("/")
+"""The folder in which installers run: they obey a project's settings, such as the index in `uv.toml`."""
 LOOK_SECONDS = 60.0
 """Seconds that the installer may take to say which version is the newest."""
 
@@ -59,7 +61,10 @@ def update(yes: bool) -> int:
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return 4
     sys.stdout.flush()
-    code = subprocess.run(installation.update, env=program_environment(), check=False).returncode
+    done = subprocess.run(
+        installation.update, cwd=NO_PROJECT, env=program_environment(), check=False
+    )
+    code = done.returncode
     if code:
         raise InfrastructureError(
             f"`{command}` ended with exit code {code}", hint="what it says above is the reason"
@@ -124,6 +129,7 @@ def _find_newest(installation: Installation) -> str:
     try:
         done = subprocess.run(
             installation.look,
+            cwd=NO_PROJECT,
             env=program_environment(),
             capture_output=True,
             text=True,

@@ -73,18 +73,21 @@ _VARIABLES = (
     "XDG_CACHE_HOME",
 )
 """Variables for a server beside those for servers of MCP: no keys."""
+UNCONFINED = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+"""Variables without a sandbox: Go takes no toolchain that the repository names, and no compiler."""
 
 
 class ServerKind(NamedTuple):
     """A program, and the language of each ending of files as the protocol names it.
 
-    With the settings `unconfined` it starts no program of the repository.
+    `runs_toolchain`: what it runs is chosen by files of the repository (`rust-toolchain.toml`), so
+    that it starts only in the sandbox.
     """
 
     program: str
     arguments: tuple[str, ...]
     languages: Mapping[str, str]
-    unconfined: Mapping[str, object] = {}
+    runs_toolchain: bool = False
 
 
 _PYTHON = {".py": "python", ".pyi": "python"}
@@ -107,16 +110,7 @@ KINDS = (
     ServerKind("typescript-language-server", ("--stdio",), _SCRIPT),
     ServerKind("tsc", ("--lsp", "--stdio"), _SCRIPT),  # TypeScript 7, which the one above lacks
     ServerKind("gopls", (), {".go": "go"}),
-    ServerKind(
-        "rust-analyzer",
-        (),
-        {".rs": "rust"},
-        {
-            "cargo": {"buildScripts": {"enable": False}},
-            "procMacro": {"enable": False},
-            "checkOnSave": False,
-        },
-    ),
+    ServerKind("rust-analyzer", (), {".rs": "rust"}, runs_toolchain=True),
     ServerKind("clangd", (), _C),
 )
 
@@ -150,7 +144,9 @@ def installed_servers(
     servers: dict[str, tuple[InstalledServer, ...]] = {}
     for kind in (*own, *KINDS):
         program = shutil.which(kind.program, path=path)
-        if program is None or (not confined and inside(real_path(Path(program)), real_path(root))):
+        if program is None or (not confined and kind.runs_toolchain):
+            continue
+        if not confined and inside(real_path(Path(program)), real_path(root)):
             continue
         for suffix in kind.languages:
             servers[suffix] = (*servers.get(suffix, ()), InstalledServer(kind, program))
@@ -336,7 +332,7 @@ class _Server:
         """It has answered `initialize`."""
         self._server_kind = installed.kind
         self._sandbox = sandbox
-        self._settings: Mapping[str, object] = {}
+        self._is_confined = False
         self._words = (installed.program, *installed.kind.arguments)
         self._root = root
         self._mark = uuid.uuid4().hex
@@ -461,8 +457,9 @@ class _Server:
         if self._sandbox is not None:
             launch = await asyncio.to_thread(self._sandbox.launch, "", read_only=True)
         if launch is None or launch.access is None:
-            self._settings = self._server_kind.unconfined
+            variables |= UNCONFINED
         else:
+            self._is_confined = True
             caches = {
                 "XDG_CACHE_HOME": str(launch.cache),
                 "CARGO_TARGET_DIR": str(launch.cache / "cargo-target"),
@@ -496,7 +493,6 @@ class _Server:
                 root_uri=uri,
                 workspace_folders=[types.WorkspaceFolder(uri, self._root.name)],
                 capabilities=types.ClientCapabilities(text_document=document, workspace=workspace),
-                initialization_options=dict(self._settings) or None,
             )
         )
         self._is_pulled = answer.capabilities.diagnostic_provider is not None
@@ -535,17 +531,13 @@ class _Server:
             self._keep_errors(uri, version, report.items)
 
     def _configuration(self, params: Any) -> list[object]:
-        """Answer with the repository's own virtual environment and the settings it began with."""
-        python = next(
-            (
-                p
-                for name in (".venv", "venv")
-                if (p := self._root / name / "bin" / "python").exists()
-            ),
-            None,
-        )
-        sections: dict[str, object] = {self._server_kind.program: dict(self._settings)}
-        if python is not None:
+        """Answer with the repository's own virtual environment, whose Python a server runs: only in
+        the sandbox.
+        """
+        sections: dict[str, object] = {}
+        pythons = [self._root / name / "bin" / "python" for name in (".venv", "venv")]
+        python = next(filter(Path.exists, pythons), None)
+        if python is not None and self._is_confined:
             sections["python"] = {"pythonPath": str(python)}
         return [sections.get(item.section, {}) for item in params.items]
 

@@ -89,6 +89,7 @@ async def download_with_pip(requirement: str, folder: Path) -> None:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(scratch)},
+        cwd=scratch,
     )
     assert child.stderr is not None
     try:

@@ -95,6 +95,16 @@ def search_path_outside(*repositories: Path) -> str:
     return os.pathsep.join(folders)
 
 
+def lies_in_repository(path: Path, *repositories: Path) -> bool:
+    """Return whether a path, or what it leads to, lies in one of `repositories` (resolved) or of
+    those in use.
+    """
+    with _lock:
+        excluded = {*repositories, *_in_use}
+    named, real = Path(os.path.normpath(path)), real_path(path)
+    return not excluded.isdisjoint({named, *named.parents, real, *real.parents})
+
+
 def _is_roots_alone(path: Path) -> bool:
     """Return whether only root can write the folder and those that it lies in."""
     for folder in (path, *path.parents):

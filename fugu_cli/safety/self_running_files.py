@@ -94,6 +94,7 @@ RUN_BY_CHECKS = {
         "eslint.config.* flake.nix shell.nix default.nix devenv.nix .eslintrc.js "
         ".eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn .yarnrc .pnpmfile.* gulpfile.* gruntfile.* "
         "next.config.* postcss.config.* tailwind.config.* prettier.config.* cmakelists.txt "
+        "rust-toolchain rust-toolchain.toml .tool-versions "
         "meson.build pom.xml build.xml build.sbt mix.exs package.swift build.zig"
     ),
     "tests and builds run what is in it": "node_modules .venv venv",

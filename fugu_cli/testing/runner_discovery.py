@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fugu_cli.safety.paths import is_file, is_folder
-from fugu_cli.safety.programs import find_program, program_environment
+from fugu_cli.safety.programs import find_program, lies_in_repository, program_environment
 from fugu_cli.session.recognized_tests import PYTHON_TEST
 from fugu_cli.snapshots import repository_files
 from fugu_cli.testing.build_tools import build_tool_command, has_build_file, single_folder_command
@@ -229,8 +229,9 @@ def _has_pytest(root: Path, python: str) -> bool:
     """Return whether a Python has pytest. The packages of its environment are looked up; if they do
     not tell, the Python is asked.
 
-    A Python in the repository is never run, because it may be anything. The Python that its
-    environment was made from is asked instead, if the environment sees the packages of that one.
+    A Python in a repository is never run, and neither is one that a file there names, because it may
+    be anything. The packages of the Python that its environment was made from are looked up, if the
+    environment sees those.
     """
     program = python if "/" in python else find_program(python, root)
     if program is None:
@@ -238,11 +239,9 @@ def _has_pytest(root: Path, python: str) -> bool:
     environment = (root / program).parent.parent
     if any(environment.glob("lib/python3*/site-packages/pytest/__init__.py")):
         return True
-    if root in (root / program).parents:
+    if lies_in_repository(root / program, root):
         base = _base_python(environment)
-        if base is None or root in base.parents:
-            return False
-        program = str(base)
+        return base is not None and _sees_pytest(base)
     command = [
         program,
         "-c",
@@ -277,6 +276,18 @@ def _base_python(environment: Path) -> Path | None:
         return None
     path = Path(executable or f"{home}/python3")
     return path.resolve() if path.is_absolute() else None
+
+
+def _sees_pytest(python: Path) -> bool:
+    """Return whether a system's Python has pytest among its packages or the user's."""
+    prefix = python.parent.parent
+    roots = (prefix / "lib", prefix / "local/lib", Path.home() / ".local/lib")
+    patterns = ("python3*/site-packages", "python3*/dist-packages")
+    return any(
+        any(folder.glob(f"{pattern}/pytest/__init__.py"))
+        for folder in roots
+        for pattern in patterns
+    )
 
 
 def _needs_pytest(path: Path) -> bool:

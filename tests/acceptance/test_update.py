@@ -143,9 +143,14 @@ def test_who_installed_it_is_asked_and_called(
 ) -> None:
     place = installed(mark)
     log = program(
-        place, by, 'echo " + fugu-cli==0.3.0" >&2; echo "Would install a-1 fugu_cli-0.3.0"'
+        place,
+        by,
+        f'pwd > {place.folder}/started-in; echo " + fugu-cli==0.3.0" >&2; '
+        'echo "Would install a-1 fugu_cli-0.3.0"',
     )
     done = place.fugu("update", "--yes")
+    # a repository's uv.toml names no index here
+    assert (place.folder / "started-in").read_text() == "/\n"
     assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.3.0: `{update}`"), (
         done.err
     )

@@ -184,7 +184,16 @@ def list_files(root: Path) -> list[str]:
     bundled = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
     program = str(bundled) if bundled.is_file() else find_program("rg", root)
     if program is not None:
-        command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
+        command = [
+            program,
+            "--no-config",
+            "--files",
+            "--hidden",
+            "--no-messages",
+            "--glob",
+            "!.git",
+            "--null",
+        ]
         try:
             done = subprocess.run(
                 command,

@@ -228,11 +228,23 @@ def test_a_projects_own_task_runs_its_tests(
 def test_a_virtual_environment_may_see_the_pytest_of_its_python(
     tmp_path: Path, only_python: Path
 ) -> None:
-    root = tmp_path / "repo"
-    settings = f"home = {only_python}\ninclude-system-site-packages = true\n"
+    root, prefix = tmp_path / "repo", tmp_path / "usr"
+    settings = f"home = {prefix}/bin\ninclude-system-site-packages = true\n"
     lay(root, {"test_a.py": "import pytest", ".venv/pyvenv.cfg": settings})
+    lay(prefix, {"lib/python3/dist-packages/pytest/__init__.py": ""})
     program(root, ".venv/bin/python")
     assert find_test_command(root) == f".venv/bin/python {PYTEST}"
+
+
+def test_a_python_that_the_repository_names_is_not_run(tmp_path: Path, only_python: Path) -> None:
+    root, cache = tmp_path / "repo", tmp_path / "cache"
+    planted = program(cache, "python3")
+    planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    settings = f"executable = {planted}\nhome = {cache}\ninclude-system-site-packages = true\n"
+    lay(root, {"test_a.py": "import pytest", ".venv/pyvenv.cfg": settings})
+    program(root, ".venv/bin/python")
+    assert find_test_command(root) == f"python3 {PYTEST}"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_pipe_among_the_modules_is_not_opened(tmp_path: Path, only_python: Path) -> None:
