@@ -42,8 +42,9 @@ from fugu_cli.coordinators.trinity import (
     product_end,
     rounded_for_log,
 )
+from fugu_cli.coordinators.turn_costs import TurnCost, expected_turn_costs
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.formatting import money, plural
+from fugu_cli.formatting import plural
 from fugu_cli.session.events import (
     AgentEstimate,
     Assigned,
@@ -222,13 +223,17 @@ class _Decision:
         chances = probabilities(logits, masked, self._settings.temperature)
         chosen = self._choose(role, candidates, scores, kinds, chances)
         timings = kinds.reading.milliseconds if kinds.reading else DecisionTimings()
+        kinds_read: dict[str, float] = dict(kinds.weights.items()) if kinds.recorded else {}
+        turn_costs = expected_turn_costs(
+            self._state, self._members, role, self._outcomes.counts, kinds_read
+        )
         head = milliseconds_since(started) - timings.total
         return Assigned(
             turn=action_space.next_turn_number(self._state),
             agent=chosen.name,
             role=role,
             by="trinity",
-            reason=self._reason(chosen, role, candidates, scores, kinds),
+            reason=self._reason(chosen, role, candidates, scores, kinds, turn_costs),
             scores=Scores(
                 rows=tuple(member.name for member in self._members),
                 row_logits=rounded_for_log(logits),
@@ -239,7 +244,8 @@ class _Decision:
                 kinds=tuple(kinds.weights.items()) if kinds.recorded else (),
                 kinds_from=kinds.source,
                 estimates=tuple(
-                    self._estimate(member, kinds, scores, able) for member in self._members
+                    self._estimate(member, kinds, scores, able, turn_costs)
+                    for member in self._members
                 ),
             ),
             milliseconds=timings.model_copy(update={"head": round(max(head, 0.0), 3)}),
@@ -498,14 +504,17 @@ class _Decision:
         kinds: _Kinds,
         scores: Mapping[str, float],
         able: Sequence[Member],
+        turn_costs: Mapping[str, TurnCost],
     ) -> AgentEstimate:
         value = scores[member.name]
+        turn_cost = turn_costs.get(member.name)
         return AgentEstimate(
             agent=member.name,
             success_rate=round(self._rate(member, kinds), 3),
             own_outcomes=round(self._own_outcomes(member), 1),
             source=self._typical_rate(member, kinds).source,
-            run_cost=None if member.price is None else round(self._costs[member.name], 4),
+            run_cost=round(turn_cost.dollars, 4) if turn_cost is not None else None,
+            run_turns=round(turn_cost.turns, 1) if turn_cost is not None else 0.0,
             value=round(value, 4) if member in able and is_carried(value) else None,
         )
 
@@ -516,6 +525,7 @@ class _Decision:
         candidates: Sequence[Member],
         scores: Mapping[str, float],
         kinds: _Kinds,
+        turn_costs: Mapping[str, TurnCost],
     ) -> str:
         if role == "verifier":
             is_author = action_space.verifies_own_work(self._state, chosen.name)
@@ -530,8 +540,8 @@ class _Decision:
             in_kind, _ = self._experience(chosen, kinds)
             of_these = "" if in_kind == overall else f", {in_kind} of this kind"
             parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
-        if chosen.price is not None:
-            parts.append(f"~{money(self._costs[chosen.name])} a turn")
+        if chosen.name in turn_costs:
+            parts.append(turn_costs[chosen.name].text)
         best = max(candidates, key=lambda member: scores[member.name])
         if self._settings.sample:
             parts.append("drawn")

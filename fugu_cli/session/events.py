@@ -48,7 +48,8 @@ class AgentEstimate(Value):
 
     `success_rate` (0..1) is the mean over the kinds of request, weighted by their probability. It
     rests on `own_outcomes` outcomes of the user, and on what `source` names. `run_cost` (USD) is the
-    expected cost of the agent's next turn, None without a price. `value` is that of the best list of
+    expected cost of the agent's next turn in the chosen role, None without a price: the mean of
+    `run_turns` turns of its own, an estimate where that is 0. `value` is that of the best list of
     attempts that begins with the agent.
     """
 
@@ -57,6 +58,7 @@ class AgentEstimate(Value):
     own_outcomes: float = 0.0
     source: str = ""
     run_cost: float | None = None
+    run_turns: float = 0.0
     value: float | None = None
 
 

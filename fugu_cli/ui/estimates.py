@@ -4,7 +4,8 @@ it is, and which agent the cascade would have asked.
 
 from __future__ import annotations
 
-from fugu_cli.formatting import flatten, money, plural
+from fugu_cli.coordinators.turn_costs import turn_cost_text
+from fugu_cli.formatting import flatten, plural
 from fugu_cli.session.events import AgentEstimate, Scores
 
 SMALLEST_SHARE = 0.05
@@ -20,7 +21,7 @@ def estimate_text(estimate: AgentEstimate, *, source: bool = True) -> str:
     solves = f"solves {estimate.success_rate:.0%}"
     parts = [f"{solves} ({', '.join(basis)})" if basis else solves]
     if estimate.run_cost is not None:
-        parts.append(f"{money(estimate.run_cost)} a turn")
+        parts.append(f"{turn_cost_text(estimate.run_cost, estimate.run_turns)} a turn")
     if estimate.value is not None:
         parts.append(f"value {estimate.value:+.2f}")
     return f"{flatten(estimate.agent)}: {', '.join(parts)}"

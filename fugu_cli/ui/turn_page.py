@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import FAILURE_WORDS, decision_why, describe_call
+from fugu_cli.coordinators.turn_costs import turn_cost_text
 from fugu_cli.engine import harness
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
@@ -20,7 +21,6 @@ from fugu_cli.formatting import (
     excerpt,
     flatten,
     known_cost,
-    money,
     plural,
     probability,
     sanitize_for_screen,
@@ -318,7 +318,9 @@ def _why_not(member: Member, assigned: Assigned, request: RequestState) -> str:
 def _run_cost_text(estimate: AgentEstimate | None) -> str:
     if estimate is None or estimate.run_cost is None:
         return ""
-    return f"~{money(estimate.run_cost)}"
+    text = turn_cost_text(estimate.run_cost, estimate.run_turns)
+    turns = round(estimate.run_turns)
+    return f"{text} ({plural(turns, 'turn')})" if turns else text
 
 
 def _success_rate_text(estimate: AgentEstimate | None) -> str:

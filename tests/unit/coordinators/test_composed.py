@@ -269,7 +269,7 @@ def test_every_agents_numbers_stand_in_the_decision() -> None:
     assert set(estimates) == {"cheap", "good", "best"}
     assert estimates["good"].own_outcomes == 4
     assert 0 < estimates["good"].success_rate < 1
-    assert estimates["best"].run_cost == pytest.approx(0.4)
+    assert (estimates["best"].run_cost or 0) > (estimates["good"].run_cost or 0) > 0
 
 
 def test_deciding_again_on_the_same_log_gives_the_same() -> None:
