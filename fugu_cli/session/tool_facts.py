@@ -56,6 +56,8 @@ class ToolFacts:
     """The roles that may call it; "" means all if it reads, else Workers."""
     skippable: bool = False
     """The user may skip a run that fugu began."""
+    asks_user: bool = False
+    """A call lasts as long as the user takes to answer it."""
 
     instructs: bool = False
     """Its text is the user's own word to the agents, and is not marked as data."""
@@ -289,12 +291,15 @@ TESTS_BEFORE = ToolFacts(
     skippable=True,
     editor_kind="execute",
 )
+USER_ANSWERS = "The user answers: "
+"""The beginning of a result of ask_user that holds an answer."""
 ASK_USER = ToolFacts(
     name="ask_user",
     effect="reads",
     implementation="fugu_cli.tools.ask_user:ASK_USER",
     about_session=True,
     takes_prose=True,
+    asks_user=True,
     in_subtasks=False,
     claude_code=("AskUserQuestion",),
     editor_kind="think",
@@ -304,6 +309,7 @@ REMEMBER = ToolFacts(
     effect="reads",
     about_session=True,
     takes_prose=True,
+    asks_user=True,
     in_subtasks=False,
     roles="worker",
     editor_kind="think",

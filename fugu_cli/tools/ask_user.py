@@ -45,7 +45,7 @@ async def ask_user(arguments: AskUserArguments, workspace: Workspace, say: Say) 
     answer = await workspace.ask_user(call)
     if answer is None:
         return ToolResult(text=NOBODY, ok=False)
-    return ToolResult(text=f"The user answers: {answer}" if answer else NO_ANSWER)
+    return ToolResult(text=f"{tool_facts.USER_ANSWERS}{answer}" if answer else NO_ANSWER)
 
 
 ASK_USER = Tool.of(tool_facts.ASK_USER, AskUserArguments, ask_user)

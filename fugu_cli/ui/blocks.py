@@ -174,6 +174,8 @@ class RequestSummary:
     """A Verifier that wrote none of the work accepted it."""
     files: int = 0
     """The files that the request changed."""
+    subtasks: int = 0
+    """Turns of subtasks; they are not among `turns`."""
     why: str = ""
     """The reason for the end, unless the lines above gave it already."""
     checking: str = ""
@@ -191,6 +193,8 @@ class EndBlock:
     finished: Finished
     seconds: float
     summarize: Callable[[], RequestSummary]
+    waited: float = 0.0
+    """Seconds in which the user was waited for; they are not among `seconds`."""
     size: tuple[int, int] | None = None
     """The lines added and removed in the request's files, once they are counted."""
 

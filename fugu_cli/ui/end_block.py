@@ -45,9 +45,12 @@ def summarize_request(
     if finished.unreachable:
         line = EndLine((f"no connection to {', '.join(finished.unreachable)}",), "bad")
         why = UNREACHABLE_HINT
+    turns = [event for event in events if isinstance(event, Assigned)]
+    subtasks = sum(turn.subtask is not None for turn in turns)
     return RequestSummary(
         line,
-        turns=sum(isinstance(turn, Assigned) and turn.subtask is None for turn in events),
+        turns=len(turns) - subtasks,
+        subtasks=subtasks,
         tokens=sum(used.input + used.output for used in usage),
         cost=_cost(events, members),
         by_other=verified_by(request) is not None,

@@ -19,6 +19,7 @@ from fugu_cli.ui.drawing import (
     with_commands,
     wrap_lines,
 )
+from fugu_cli.ui.turn_notes import wait_text
 
 WIDEST_CARD, NARROWEST_CARD = 100, 40
 """Columns of a card, its frame included."""
@@ -99,9 +100,13 @@ def end_numbers(block: EndBlock) -> list[str]:
             added, removed = block.size
             files += f" +{added} -{removed}"
         numbers.append(files)
+    turns = plural(block.summary.turns, "turn")
+    if block.summary.subtasks:
+        turns += f", {plural(block.summary.subtasks, 'subtask')}"
+    numbers += [turns, short_duration(block.seconds)]
+    if wait := wait_text(block.waited):
+        numbers.append(wait)
     numbers += [
-        plural(block.summary.turns, "turn"),
-        short_duration(block.seconds),
         f"{compact_number(block.summary.tokens)} tokens",
         block.summary.cost,
     ]

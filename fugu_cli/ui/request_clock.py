@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Steered
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Steered
+from fugu_cli.ui.turn_notes import seconds_waited
 
 
 class RequestClock:
@@ -12,6 +13,7 @@ class RequestClock:
 
     def __init__(self) -> None:
         self._seconds = 0.0
+        self._waited = 0.0
         self._last_at = 0.0
         self._has_ended = False
 
@@ -20,16 +22,22 @@ class RequestClock:
         """The seconds up to the event that was added last."""
         return max(self._seconds, 0.0)
 
+    @property
+    def waited(self) -> float:
+        """The seconds in which the user was waited for; they are not among `seconds`."""
+        return self._waited
+
     def add_event(self, event: Event, at: float) -> None:
         """Count the time from the last event to this one. `at` is in epoch seconds."""
         if isinstance(event, Asked):
-            self._seconds = 0.0
+            self._seconds = self._waited = 0.0
         elif not self._has_ended and not isinstance(event, Opened):
             self._seconds += at - self._last_at
         self._last_at = at
-        if isinstance(event, Permitted):
-            self._seconds -= event.waited
-        elif isinstance(event, Finished):
+        waited = seconds_waited(event)
+        self._seconds -= waited
+        self._waited += waited
+        if isinstance(event, Finished):
             self._has_ended = True
         elif isinstance(event, Asked | Steered | Assigned):
             self._has_ended = False

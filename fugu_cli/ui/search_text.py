@@ -60,4 +60,4 @@ def row_text(row: TraceRow) -> str:
         case TurnRow():
             assigned = row.assigned
             why = decision_why(assigned, assigned.reason, row.unavailable)
-            return f"{assigned.role} {assigned.agent} {why}"
+            return "\n".join([f"{assigned.role} {assigned.agent} {why}", *row.notes])

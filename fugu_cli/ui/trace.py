@@ -50,7 +50,6 @@ from fugu_cli.ui.trace_rows import (
     DecisionRow,
     ScoreCell,
     TracedRequest,
-    advice_text,
     traced_requests,
     turn_result,
 )
@@ -434,7 +433,7 @@ def _notes(row: DecisionRow) -> list[str]:
         begins = is_counted and row.turn.number == 1
         by = f"{assigned.agent} first, by {assigned.by}" if begins else f"by {assigned.by}"
         notes.append(f"{by}: {first_line(row.reason, 400)}" if row.reason else by)
-    return [*notes, *_estimate_notes(assigned), *map(advice_text, row.advice)]
+    return [*notes, *_estimate_notes(assigned), *row.notes]
 
 
 def _estimate_notes(assigned: Assigned) -> list[str]:

@@ -39,6 +39,7 @@ from fugu_cli.ui.drawing import (
 )
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
+from fugu_cli.ui.turn_notes import wait_text
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
 WORKING_SIGN = "◐"
@@ -183,14 +184,22 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
         if len(wrapped) > WHY_LINES:
             wrapped = wrap_lines(flatten(why, WHY_LINES * room * 4 // 5), room, palette.dim)
         lines += indent_lines(wrapped[:WHY_LINES], (" " * margin, ""))
-    for advice in item.advice:
-        text = flatten(advice, max(width - 5, 8))
-        lines += indent_lines(wrap_lines(text, max(width - 5, 8), palette.dim), (" " * 5, ""))
+    return [*lines, *_note_lines(item, width, palette)]
+
+
+def _note_lines(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
+    """Draw a line for each note of the turn, the newest ones, and one for a long wait."""
+    wait = wait_text(item.waited)
+    notes = [*item.notes[-MOST_NOTES:], *([wait] if wait else [])]
+    room = max(width - 5, 8)
+    lines = []
+    for note in notes:
+        lines += indent_lines(wrap_lines(flatten(note, room), room, palette.dim), (" " * 5, ""))
     return lines
 
 
-TOKENS_SHOWN, WHY_LINES = 60, 2
-"""Columns from which a row shows tokens; the most lines of its reason."""
+TOKENS_SHOWN, WHY_LINES, MOST_NOTES = 60, 2, 4
+"""Columns from which a row shows tokens; the most lines of its reason, and the most notes."""
 
 
 def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:

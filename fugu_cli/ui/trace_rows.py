@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fugu_cli.app import event_text
-from fugu_cli.app.event_text import call_target, decision_reason
+from fugu_cli.app.event_text import decision_reason
 from fugu_cli.errors import UsageError
 from fugu_cli.formatting import first_line, known_cost, sanitize
 from fugu_cli.messages import Usage
@@ -26,7 +26,6 @@ from fugu_cli.session.events import (
     Interrupted,
     Member,
     Opened,
-    Permitted,
     Planned,
     Recorded,
     Replied,
@@ -42,6 +41,7 @@ from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import Turn, Verdict
 from fugu_cli.session.verdicts import EndLine, end_line, suggested_role
 from fugu_cli.ui.request_clock import RequestClock
+from fugu_cli.ui.turn_notes import seconds_waited, turn_note
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class DecisionRow:
     def paid(self) -> str:
         """The cost in words, `unknown` without a price."""
         return known_cost(self.cost, unpriced=self.unpriced, estimated=self.estimated)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines about what others said in the turn."""
+        return tuple(note for event in self.turn.events if (note := turn_note(event)))
 
     @property
     def advice(self) -> tuple[ToolRan, ...]:
@@ -211,7 +216,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         reason=decision_reason(turn.assigned, events[:first]),
         start=begin,
         upto=stop,
-        seconds=max(records[last].at - records[begin].at - waited_for_user(mine), 0.0),
+        seconds=max(records[last].at - records[begin].at - sum(map(seconds_waited, mine)), 0.0),
         model_seconds=sum(event.seconds for event in mine if isinstance(event, Replied)),
         usage=sum(costs.usage(mine).values(), Usage()),
         cost=costs.cost(mine, pool),
@@ -228,21 +233,9 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
     )
 
 
-def advice_text(event: ToolRan) -> str:
-    """Return a line about an `advise` call: the advisor, the question, and a missing answer."""
-    text = f"asked {sanitize(event.agent)}" if event.agent else "asked for advice"
-    text += f": {first_line(call_target(event.call), 200)}"
-    return text if event.ok else f"{text}; no advice"
-
-
 def _effort(agent: str, state: SessionState) -> str:
     member = state.pool.get(agent)
     return (state.request.effort_for(member) or member.effort) if member is not None else ""
-
-
-def waited_for_user(events: Iterable[Event]) -> float:
-    """Return the seconds spent waiting for the user."""
-    return sum(event.waited for event in events if isinstance(event, Permitted))
 
 
 def _after_turn(event: Event) -> bool:
@@ -378,8 +371,8 @@ class TurnRow:
     state: TurnState = "open"
     plan: PlanRow | None = None
     index: int = 0
-    advice: list[str] = field(default_factory=list)
-    """A line for each time that its agent asked for advice."""
+    notes: list[str] = field(default_factory=list)
+    """Lines about what others said in it (`turn_note`), and a subtask's answer."""
     said_all: bool = False
     """Its newest reply made no calls: what comes now is the tests, if anything."""
 
@@ -508,18 +501,17 @@ class TraceRows:
         if turn is None or turn.state != "open":
             return
         turn.last, turn.ended = record.seq, record.at
+        turn.waited += seconds_waited(event)
+        if note := turn_note(event):
+            turn.notes.append(note)
         if isinstance(event, PaidEvent) and event.agent:
             turn.tokens += event.usage.input + event.usage.output
             self._add_cost(turn, event)
         match event:
             case Replied():
                 turn.writing, turn.said_all = 0, not event.calls
-            case Permitted():
-                turn.waited += event.waited
             case ToolRan():
                 turn.changed_files = turn.changed_files or bool(event.changes)
-                if event.call.tool == ADVISE.name:
-                    turn.advice.append(advice_text(event))
                 if event.call.tool == RUN_TESTS:
                     turn.ran_tests = event
                 if turn.ran_tests is not None and event.call.tool in (
@@ -527,11 +519,15 @@ class TraceRows:
                     TESTS_BEFORE,
                 ):
                     turn.tests = self._state.test_outcome(turn.ran_tests)
-                self._close(
+                subtasks = [
                     number
                     for number, open_turn in self._open.items()
                     if _began(event.call.id, open_turn.assigned)
-                )
+                ]
+                for number in subtasks:
+                    answer = first_line(event.output, 200)
+                    self._open[number].notes.append(f"→ {answer}" if answer else "no answer")
+                self._close(subtasks)
             case Failed():
                 turn.state, turn.failure = "failed", event.kind
             case Interrupted():

@@ -460,7 +460,9 @@ class Transcript:
                 self.placed.retractable = None
                 events = tuple(self._request.events)
                 summarize = partial(summarize_request, event, events, self._opened, self._outcomes)
-                self.blocks.append(EndBlock(event, self._clock.seconds, summarize))
+                self.blocks.append(
+                    EndBlock(event, self._clock.seconds, summarize, self._clock.waited)
+                )
                 return first
             case Interrupted():
                 return self._interrupted(event)

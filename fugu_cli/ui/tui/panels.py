@@ -38,10 +38,10 @@ CARD_COMMANDS = {
     "u": "/undo",
     "c": "/commit -r",
     "b": "/blame",
-    "t": "/trace 1",
+    "t": "/trace last",
 }
 """The commands by the keys of the newest outcome, while it is marked."""
-EARLIER_CARD_COMMANDS = {"d": "/diff {request}", "t": "/trace {request}.1"}
+EARLIER_CARD_COMMANDS = {"d": "/diff {request}", "t": "/trace {request}.last"}
 """The same of the outcome of an earlier request."""
 CARD_HINT = "d diff · u undo · c commit · b blame · t why"
 EARLIER_CARD_HINT = "d diff · t why · ↑ ↓ mark · esc back"

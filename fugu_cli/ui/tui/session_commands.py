@@ -218,18 +218,38 @@ async def _diff_of_earlier_request(controller: SessionController, number: str) -
 
 async def show_trace(controller: SessionController, argument: str) -> None:
     """Show or hide the trace; with a number, open the newest turn of that number, or as `2.3` turn 3
-    of request 2.
+    of request 2. `last` instead of a turn's number is the turn that the request's result comes from.
     """
     if not argument:
         controller.view.show_trace()
         return
     rows = [row for row in controller.feed.folded.rows.rows if isinstance(row, TurnRow)]
-    for row in reversed(rows):
-        turn = str(row.assigned.turn)
-        if argument in (turn, f"{row.request.number}.{turn}"):
-            open_turn(controller, row)
-            return
-    controller.say(f"there is no turn {argument}", "warn")
+    number, _, turn = argument.rpartition(".")
+    if number:
+        rows = [row for row in rows if str(row.request.number) == number]
+    elif turn == LAST_TURN:
+        rows = [row for row in rows if row.request is rows[-1].request]
+    turns = [row for row in rows if str(row.assigned.turn) == turn]
+    if turn == LAST_TURN and rows:
+        turns = [deciding_turn(rows)]
+    if turns:
+        open_turn(controller, turns[-1])
+    else:
+        controller.say(f"there is no turn {argument}", "warn")
+
+
+LAST_TURN = "last"
+
+
+def deciding_turn(turns: Sequence[TurnRow]) -> TurnRow:
+    """Return the newest Worker's turn that changed files, else the newest Worker's, else the newest
+    turn.
+    """
+    workers = [
+        turn for turn in turns if turn.assigned.role == "worker" and turn.assigned.subtask is None
+    ]
+    changed = [turn for turn in workers if turn.changed_files]
+    return (changed or workers or turns)[-1]
 
 
 def open_turn(controller: SessionController, row: TurnRow) -> None:

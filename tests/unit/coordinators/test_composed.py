@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.composed import ComposedHead, KindReading
 from fugu_cli.coordinators.skills import KINDS, Kind

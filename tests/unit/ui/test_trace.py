@@ -12,6 +12,8 @@ from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, PaidUse, Prom
 from fugu_cli.session.events import (
     Asked,
     Assigned,
+    Event,
+    Finished,
     Interrupted,
     Member,
     Opened,
@@ -19,13 +21,18 @@ from fugu_cli.session.events import (
     Price,
     Recorded,
     Replied,
+    Steered,
+    SteeringGiven,
+    Subtask,
     ToolRan,
     Undone,
     UndoStarted,
 )
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace, trace_rows, turn_page
+from fugu_cli.ui.blocks import EndBlock
 from fugu_cli.ui.drawing import TERMINAL, plain_text
+from fugu_cli.ui.end_drawing import end_numbers
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.trace_drawing import trace_row_lines
 from tests.unit.ui import example
@@ -302,6 +309,60 @@ def test_the_panel_shows_whom_an_agent_asked_for_advice_and_counts_its_cost() ->
     assert (turn.cost, turn.tokens) == (1.0, 100_000)
     drawn = "\n".join(plain_text(line) for line in trace_row_lines(turn, 60, TERMINAL))
     assert "asked strong: Is it a bug?" in drawn
+
+
+def test_a_row_shows_what_the_user_said_and_no_waiting_for_the_user() -> None:
+    question = Call.make("t1-0-0", "ask_user", question="Which rounding?", choices=["up", "even"])
+    command = Call.make("t1-1-0", "bash", command="rm notes.txt")
+    task = Call.make("t1-2-0", "task", prompt="look")
+    permitted = Permitted(turn=1, call=question, allowed=True, by="policy")
+    steered = Steered(text="also the docs")
+    subtask = Subtask(turn=1, call=task.id, about="look around")
+    events: list[tuple[float, Event]] = [
+        (0, Opened(version="1", repo="/r", pool=())),
+        (0, Asked(text="fix it")),
+        (0, Assigned(turn=1, agent="a", role="worker", by="cascade")),
+        (1, Replied(turn=1, agent="a", calls=(question, command, task))),
+        (1, permitted),
+        (21, ToolRan(turn=1, call=question, output="The user answers: up", ok=True, seconds=20.0)),
+        (
+            51,
+            Permitted(
+                turn=1,
+                call=command,
+                allowed=False,
+                by="user",
+                reason="the user said no: keep it",
+                waited=30.0,
+            ),
+        ),
+        (51, steered),
+        (51, SteeringGiven(turn=1, agent="a", number=1, message=steered)),
+        (51, Permitted(turn=1, call=task, allowed=True, by="policy")),
+        (51, Assigned(turn=2, agent="a", role="worker", by="cascade", subtask=subtask)),
+        (53, Replied(turn=2, agent="a", text="Two files.")),
+        (53, ToolRan(turn=1, call=task, output="Two files.", ok=True)),
+        (54, Replied(turn=1, agent="a", text="Done.")),
+        (54, Finished(reason="answered")),
+    ]
+    folded = FoldedSession(
+        [Recorded(seq=seq, at=at, event=event) for seq, (at, event) in enumerate(events)]
+    )
+    request, turn, inside = folded.rows.rows
+    assert isinstance(request, trace_rows.RequestRow) and request.seconds == 4.0
+    assert isinstance(turn, trace_rows.TurnRow) and turn.seconds == 4.0
+    lines = [plain_text(line) for line in trace_row_lines(turn, 60, TERMINAL)]
+    assert [line.strip() for line in lines][1:] == [
+        "asked you: Which rounding? → up",
+        "⊘ you: keep it (denied: bash rm notes.txt)",
+        "↳ you: also the docs",
+        "waited 50s for you",
+    ]
+    answer = [plain_text(line).strip() for line in trace_row_lines(inside, 60, TERMINAL)]
+    assert answer[-1] == "→ Two files."
+    end = folded.transcript.blocks[-1]
+    assert isinstance(end, EndBlock)
+    assert end_numbers(end)[:3] == ["1 turn, 1 subtask", "4.0s", "waited 50s for you"]
 
 
 def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:

@@ -609,6 +609,9 @@ def test_trace_and_copy_and_notify(play: Callable[..., None], stored: str) -> No
         await hand.type("/trace 2")
         await hand.sees("request 1, turn 2: coder as worker")
         await hand.pilot.press("escape")
+        await hand.type("/trace last")
+        await hand.sees("request 2, turn 1: ")
+        await hand.pilot.press("escape")
         before = hand.app.main.query_one(Trace).display
         await hand.type("/trace")
         await hand.until(lambda: hand.app.main.query_one(Trace).display is not before)
