@@ -42,7 +42,7 @@ from fugu_cli.coordinators.trinity import (
     product_end,
     rounded_for_log,
 )
-from fugu_cli.coordinators.turn_costs import TurnCost, expected_turn_costs
+from fugu_cli.coordinators.turn_costs import ExpectedCost, expected_turn_costs
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.formatting import plural
 from fugu_cli.session.events import (
@@ -504,7 +504,7 @@ class _Decision:
         kinds: _Kinds,
         scores: Mapping[str, float],
         able: Sequence[Member],
-        turn_costs: Mapping[str, TurnCost],
+        turn_costs: Mapping[str, ExpectedCost],
     ) -> AgentEstimate:
         value = scores[member.name]
         turn_cost = turn_costs.get(member.name)
@@ -525,7 +525,7 @@ class _Decision:
         candidates: Sequence[Member],
         scores: Mapping[str, float],
         kinds: _Kinds,
-        turn_costs: Mapping[str, TurnCost],
+        turn_costs: Mapping[str, ExpectedCost],
     ) -> str:
         if role == "verifier":
             is_author = action_space.verifies_own_work(self._state, chosen.name)

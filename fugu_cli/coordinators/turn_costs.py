@@ -29,7 +29,7 @@ RESULT_TOKENS, REPLY_TOKENS = 1_200, 250
 
 
 @dataclass(frozen=True)
-class TurnCost:
+class ExpectedCost:
     """The expected cost of a turn (USD). `turns` are the agent's own turns that it is the mean of; 0
     for an estimate.
     """
@@ -68,7 +68,7 @@ def expected_turn_costs(
     role: Role,
     counts: Sequence[OutcomeCount],
     kinds: Mapping[str, float],
-) -> dict[str, TurnCost]:
+) -> dict[str, ExpectedCost]:
     """Return the expected cost of the next turn of each agent with a price. `kinds` are the
     probabilities of the request's kind, empty where it was not read.
     """
@@ -81,13 +81,13 @@ def expected_turn_costs(
         own_turns = sum(item.turns for item in own)
         if own_turns > 0:
             dollars = sum(item.dollars for item in own) / own_turns
-            costs[name] = TurnCost(dollars, own_turns)
+            costs[name] = ExpectedCost(dollars, own_turns)
             continue
         others = _tokens_of_others(spent, priced)
         if others:
-            costs[name] = TurnCost(others * blended_price(member.price) / 1e6)
+            costs[name] = ExpectedCost(others * blended_price(member.price) / 1e6)
         else:
-            costs[name] = TurnCost(usd(guess, member.price))
+            costs[name] = ExpectedCost(usd(guess, member.price))
     return costs
 
 

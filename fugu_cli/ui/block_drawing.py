@@ -37,6 +37,7 @@ from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import find_verdict
+from fugu_cli.testing.assertions import assertion_of
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.blocks import (
     Block,
@@ -426,11 +427,10 @@ def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
     """Return the names of failing tests, each with the assertion that its runner reports."""
     assert result.tests is not None
     failing = result.tests.failing
-    output = sanitize_for_screen(result.output).split("\n")
+    output = sanitize_for_screen(result.output)
     lines = []
     for test in failing[:NAMED_FAILURES]:
-        summary = next((line for line in output if f"{test} - " in line), "")
-        assertion = summary.partition(f"{test} - ")[2].strip()
+        assertion = assertion_of(test, failing, output)
         lines.append(_shortened(f"✗ {test}: {assertion}" if assertion else f"✗ {test}"))
     if len(failing) > NAMED_FAILURES:
         more = _folded(len(failing) - NAMED_FAILURES, "failing test", has_keys=has_keys)
