@@ -79,7 +79,10 @@ def _session_rules(
     command = workspace.test_command
     rules.append(("Tests", f"`{command}`" if command else "no test command was found"))
     rules.append(("Mode", _mode(environment, workspace.sandbox_holds, has_foreign_tools)))
-    rules.append(("Commands", _confinement(workspace.sandbox)))
+    confinement = "bash runs what only reads"
+    if environment.current_rules.mode != "plan":
+        confinement = _confinement(workspace.sandbox)
+    rules.append(("Commands", confinement))
     if own := _user_rules(environment.rules):
         rules.append(("User's rules", own))
     return tuple(rules)
@@ -151,37 +154,42 @@ def _mode(environment: Environment, holds: bool, has_foreign_tools: bool) -> str
     mode = environment.current_rules.mode
     if mode == "yolo":
         return "yolo: everything runs unasked, but for what a rule denies"
-    groups: dict[Decision, list[str]] = {decision: [] for decision in Decision}
+    runs, asked, refused = ["reading"], [], []
     for call_class, words in WORDS.items():
         if call_class is CallClass.FOREIGN_TOOL and not has_foreign_tools:
             continue
-        decision = decide(
-            mode,
-            call_class,
-            sandbox_holds=holds,
-            somebody_to_ask=environment.somebody_to_ask,
-        )
-        groups[decision].append(words)
-    sentences = [f"{mode}. Runs: {', '.join(['reading', *groups[Decision.RUN]])}"]
-    if groups[Decision.ASK]:
-        sentences.append(f"The user is asked about: {', '.join(groups[Decision.ASK])}")
-    if groups[Decision.REFUSE]:
-        nobody = "" if environment.somebody_to_ask else " (nobody can be asked)"
-        sentences.append(f"Refused{nobody}: {', '.join(groups[Decision.REFUSE])}")
+        match decide(mode, call_class, sandbox_holds=holds, somebody_to_ask=True):
+            case Decision.RUN:
+                runs.append(words)
+            case Decision.ASK:
+                asked.append(words)
+            case Decision.REFUSE:
+                refused.append(words)
+    if len(runs) == 1 and not asked:
+        return f"{mode}. Runs: reading. Refused: everything else"
+    sentences = [f"{mode}. Runs: {', '.join(runs)}"]
+    if asked:
+        answer = "The user is asked about"
+        if not environment.somebody_to_ask:
+            answer = "Refused, for nobody can be asked"
+        sentences.append(f"{answer}: {', '.join(asked)}")
+    if refused:
+        sentences.append(f"Refused: {', '.join(refused)}")
     return ". ".join(sentences)
 
 
 def _confinement(sandbox: Sandbox | None) -> str:
     """Return what commands can reach, and where they may leave scratch files."""
     if sandbox is None or sandbox.mechanism.kind == "none":
-        return "bash, not confined: they run with the user's own rights"
+        return "bash, run_tests and acceptance checks are not confined: they run with the user's own rights"
     network = "with the network" if sandbox.settings.network else "without network"
     folder = "/tmp" if sandbox.mechanism.has_private_mounts else "$TMPDIR"
     more = [str(path) for path in sandbox.settings.writable]
     places = ["the repository", *map(quoted_path, more), f"{folder} (private: for scratch files)"]
     return (
-        f"bash in a sandbox, {network}; they write at most in {', '.join(places)}. Other tools do not "
-        f"see that {folder}"
+        f"bash, run_tests and acceptance checks run in a sandbox, {network}; they write at most in "
+        f"{', '.join(places)}. The file tools (read, write, edit, apply_patch, list, glob, grep) do "
+        f"not reach that {folder}"
     )
 
 

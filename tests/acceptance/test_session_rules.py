@@ -32,8 +32,13 @@ def test_the_first_request_says_where_it_works_and_what_the_mode_refuses(
     assert rules["Git"].endswith("not committed: M calc.txt, ?? new file.txt")
     assert rules["Files"] == "calc.txt check.sh new file.txt"
     assert rules["Tests"] == "`sh check.sh`"
-    assert "Refused (nobody can be asked): whatever leaves the repository" in rules["Mode"]
-    assert "bash in a sandbox, without network" in rules["Commands"]
+    asked, _, refused = (
+        rules["Mode"].partition(". Refused, for nobody can be asked: ")[2].partition(". Refused: ")
+    )
+    assert asked.startswith("whatever leaves the repository"), rules["Mode"]
+    assert refused == "what undo cannot bring back", "that is refused whoever could be asked"
+    assert rules["Commands"].startswith("bash, run_tests and acceptance checks run in a sandbox")
+    assert "The file tools (read, write, edit, apply_patch, list, glob, grep)" in rules["Commands"]
     assert rules["User's rules"] == "denied: bash(curl *)"
 
 
@@ -42,7 +47,8 @@ def test_plan_mode_says_that_it_only_reads(place: Place, server: Loopback) -> No
     server.play("worker", Says(calls=(Use("write", {"path": "a", "content": "b"}),)), DONE)
     place.fugu("run", "--permission-mode", "plan", "make a")
     first, second = server.asked("worker")[:2]
-    assert told(first)["Mode"].startswith("plan. Runs: reading. Refused")
+    assert told(first)["Mode"] == "plan. Runs: reading. Refused: everything else"
+    assert told(first)["Commands"] == "bash runs what only reads"
     assert second.results[-1].endswith("say in your answer what is to be done.")
 
 
