@@ -158,7 +158,7 @@ def _tests(state: SessionState) -> list[str]:
     passed = summary["after"]["passed"] if isinstance(summary["after"], dict) else 0
     lines = [f"The tests were run{command}: {_counts(run, passed)}."]
     failing = set(run.report.failing) if run.report is not None else set[str]()
-    if earlier := _state_before(before):
+    if earlier := _state_before(before, any_failed=state.request.failed_before_change):
         lines.append(earlier)
     unknown = failing - before.failed - before.passed
     lists = {
@@ -189,12 +189,18 @@ def _counts(run: TestRun, passed: int) -> str:
     return f"{failed}, {passed} pass" if passed else failed
 
 
-def _state_before(before: TestsBefore) -> str:
-    """Return a sentence on the tests before the request, "" if there is nothing to say."""
+def _state_before(before: TestsBefore, *, any_failed: bool) -> str:
+    """Return a sentence on the tests before the request, "" if their ids say it. `any_failed`: a run
+    before the first change failed.
+    """
     if before.unknown:
         return f"How they stood before the request is not known: {before.unknown}"
     if before.ok is None and before.count is None:
-        return ""
+        if before.failed or before.looked_up:
+            return ""
+        if any_failed:
+            return "Some failed before the first change; which ones is not known."
+        return "They were not run before the first change: which of them failed then is not known."
     if before.ok:
         return "Before the request they passed."
     return f"Before the request {before.count or 'some'} failed."

@@ -146,6 +146,16 @@ def test_the_verifier_is_shown_how_failing_tests_stood_before(tmp_path: Path) ->
     assert "Before the request 1 failed." in told
 
 
+def test_the_verifier_is_told_that_passing_tests_were_not_run_before(tmp_path: Path) -> None:
+    found = play(tmp_path, GREEN, writes("fixed and mended\n"), says("ACCEPT"))
+    found.run()
+    assert found.tests == [(1, True)], "they would have been run before the change"
+    strong = found.stage.agents["strong"]
+    assert isinstance(strong, Reacting)
+    told = "".join(message.model_dump_json() for message in strong.shown[-1].messages)
+    assert "They were not run before the first change: which of them failed then" in told
+
+
 @pytest.mark.parametrize("text", ["what is it?", "is it fixed?"])
 def test_a_question_runs_no_tests(tmp_path: Path, text: str) -> None:
     found = play(tmp_path, GREEN, says("It is."))
