@@ -267,7 +267,7 @@ def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
             case "worker":
                 notes.append(work_note(turn, WORDS))
             case "verifier":
-                notes.append(verdict_note(turn))
+                notes.append(verdict_note(turn, reader.assigned.agent))
             case "thinker":
                 is_newest = bool(completed) and turn is completed[-1]
                 is_to_do = is_newest and reader.assigned.role == "worker"
@@ -301,12 +301,16 @@ def work_note(turn: Turn, limit: int) -> str:
     return f"{agent} worked on this{changed}. It said last{cut}:\n<work>\n{words}\n</work>"
 
 
-def verdict_note(turn: Turn) -> str:
-    """Return a note on what a Verifier asked for, "" if it came to no verdict."""
+def verdict_note(turn: Turn, reader: str = "") -> str:
+    """Return a note on what a Verifier asked for, "" if it came to no verdict. `reader` is the agent
+    that reads it, which does not know its own name.
+    """
     words = escape_frames(clip_middle(turn.text.strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not words:
         return ""
     verifier = f"The Verifier (`{turn.assigned.agent}`)"
+    if turn.assigned.agent == reader:
+        verifier = f"The Verifier (yourself, `{reader}`)"
     if verdict_of(turn.text) == "ACCEPT":
         return f"{verifier} accepted the work."
     return f"{verifier} wants a revision:\n<verdict>\n{words}\n</verdict>"
@@ -315,6 +319,17 @@ def verdict_note(turn: Turn) -> str:
 def _wants_revision(turn: Turn) -> bool:
     is_verifier = turn.assigned.role == "verifier"
     return is_verifier and bool(verdict_note(turn)) and verdict_of(turn.text) != "ACCEPT"
+
+
+def _revision_is_open(others: Sequence[Turn]) -> bool:
+    """Return whether a Verifier wants a revision and no other agent has worked on it since: a turn
+    that failed or gave up before it changed anything does not count.
+    """
+    for turn in reversed(others):
+        gave_up = turn.failed or turn.interrupted or turn.unable is not None
+        if not (turn.assigned.role == "worker" and gave_up and not turn.changes):
+            return _wants_revision(turn)
+    return False
 
 
 def _plan_note(turn: Turn, *, is_to_do: bool) -> str:
@@ -340,7 +355,7 @@ def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: st
     if role == "worker" and mode == "plan":
         return prompts.load("worker_plan")
     is_again = any(earlier.assigned.role == role for earlier in own)
-    is_revision = role == "worker" and bool(others) and _wants_revision(others[-1])
+    is_revision = role == "worker" and _revision_is_open(others)
     parts = []
     if is_revision:
         parts.append(prompts.load("worker_revision"))

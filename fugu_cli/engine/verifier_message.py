@@ -78,11 +78,12 @@ def _whose_work(state: SessionState, turn: Turn) -> str:
     answering = state.request.answered_by
     authors = state.request.authors or ((answering.assigned.agent,) if answering else ())
     if authors == (turn.assigned.agent,):
-        return "your own work, as if another model had done it, for no other agent is left"
+        return f"your own work (`{turn.assigned.agent}`), as if another model had done it, for no other agent is left"
     *names, last = [f"`{name}`" for name in authors if name != turn.assigned.agent] or [""]
     others = f"{', '.join(names)} and {last}" if names else last
     if turn.assigned.agent in authors:
-        return f"the work of {others} and of you, as if none of it were yours, for no other agent is left"
+        own = f"you (`{turn.assigned.agent}`)"
+        return f"the work of {others} and of {own}, as if none of it were yours, for no other agent is left"
     return f"another model's work ({others})"
 
 
@@ -128,7 +129,7 @@ def _work(state: SessionState, verifier: Turn) -> list[str]:
         if turn is verifier or turn.assigned.role == "thinker":
             continue
         if turn.assigned.role == "verifier":
-            notes.append(message_history.verdict_note(turn))
+            notes.append(message_history.verdict_note(turn, verifier.assigned.agent))
         else:
             notes.append(message_history.work_note(turn, LAST_WORDS))
     return notes

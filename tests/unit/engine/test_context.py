@@ -323,3 +323,25 @@ def test_a_long_file_is_not_copied_into_the_history_that_other_agents_read() -> 
         f"[read a.py]\n({len(long):,} characters)" in text and "x = 1" in text for text in texts
     )
     assert not any("other = 7" in text for text in texts)
+
+
+def test_a_reader_knows_its_own_verdict_and_that_the_revision_is_open_after_others_gave_up() -> (
+    None
+):
+    events = [
+        opened(),
+        asked(),
+        assigned(1, SMALL.name),
+        replied(1, SMALL.name, "I added it."),
+        assigned(2, STRONG.name, "verifier"),
+        replied(2, STRONG.name, "A name is wrong.\nVERDICT: REVISE\nQuote it."),
+        assigned(3, SMALL.name),
+        replied(3, SMALL.name, "UNABLE: I do not know how."),
+        assigned(4, STRONG.name),
+    ]
+    told = shown(prompt_of(events, STRONG, ()))[-1]
+    assert f"The Verifier (yourself, `{STRONG.name}`) wants a revision:" in told
+    assert f"`{SMALL.name}` said that it cannot do this: I do not know how." in told
+    assert prompts.load("worker_revision") in told
+    first_revision = shown(prompt_of(events[:7], SMALL, ()))[-1]
+    assert f"The Verifier (`{STRONG.name}`) wants a revision:" in first_revision

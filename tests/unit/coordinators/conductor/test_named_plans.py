@@ -115,7 +115,7 @@ def test_without_a_judge_the_user_reads_of_every_change_that_the_last_writer_did
     found = play(tmp_path, planning(plan), reacts)
     found.run("write three files")
     assert found.log.state.request.answer == "Wrote one.txt.\n\nWrote three.txt."
-    whole = "describe in it the whole change, that of the steps above included"
+    whole = "describe in it what the steps above changed as well"
     assert whole in everything(found.shown("c")[-1])
     assert whole not in everything(found.shown("a")[0]) + everything(found.shown("b")[0])
 
