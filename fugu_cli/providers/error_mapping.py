@@ -17,7 +17,9 @@ from email.utils import parsedate_to_datetime
 from pydantic import ValidationError
 
 from fugu_cli.errors import AgentError
+from fugu_cli.formatting import CLOCK_TIME_FROM, clock_time
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.quota_windows import LONGEST_WINDOW
 from fugu_cli.system.bounded_json import parse_json
 
 CLIP = 1000
@@ -361,7 +363,7 @@ def _map_status(
             kind="limited",
             retry=True,
             after=after,
-            hint="Wait a while, or add another agent to the pool.",
+            hint=f"{_waiting_advice(after)}, or add another agent to the pool.",
         )
     if status in (408, 504):
         return AgentError(
@@ -381,6 +383,14 @@ def _map_status(
             hint="Try later, or let another agent of the pool do it.",
         )
     return _request_refused(endpoint, status, details)
+
+
+def _waiting_advice(after: float | None) -> str:
+    """Return what to do about a limit that ends in so many seconds."""
+    if after is None or after < CLOCK_TIME_FROM:
+        return "Wait a while"
+    end = clock_time(datetime.now(UTC).timestamp() + min(after, LONGEST_WINDOW))
+    return f"Wait until {end}, when it is asked again"
 
 
 def _map_message(

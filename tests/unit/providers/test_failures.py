@@ -3,6 +3,7 @@ is said, a hint).
 """
 
 import json
+import re
 
 import pytest
 from servers import ACCESS
@@ -232,6 +233,8 @@ def test_what_cannot_pass_is_not_tried_again_in_the_middle_of_a_stream_either() 
         code="rate_limit_exceeded", message="Rate limit reached. Please try again in 1.5s."
     )
     assert (limited.kind, limited.retry, limited.after) == ("limited", True, 1.5)
+    used_up = in_stream(code="rate_limit_exceeded", message="Please try again in 2h5m.")
+    assert re.match(r"Wait until (\w+ )?\d\d:\d\d, when it is asked again", used_up.hint)
 
 
 @pytest.mark.parametrize(
