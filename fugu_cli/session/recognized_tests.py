@@ -112,15 +112,14 @@ def failed_count(output: str) -> int | None:
 
 
 def passed_count(output: str) -> int | None:
-    """Return how many tests passed by a run's output, None if it does not say."""
+    """Return the number of passed tests that a run's output gives, None if it gives none."""
     if modules := SUREFIRE.findall(output):
         return sum(int(ran) - sum(map(int, others)) for ran, *others in modules)
-    if crates := _CARGO.findall(
-        output
-    ):  # a line for the tests of each file, the last for examples in documentation
+    if crates := _CARGO.findall(output):  # a line for each file of tests, and for doc tests
         return sum(map(int, crates))
     if ran := _UNITTEST.findall(output):
-        return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
+        not_passed = sum(map(int, _NOT_PASSED.findall(output)))
+        return max(0, int(ran[-1]) - not_passed)
     for pattern in _PASSING:
         counts = _counts(pattern, output)
         if counts:
@@ -129,12 +128,13 @@ def passed_count(output: str) -> int | None:
         failed, total = ran_and_failed[-1]
         return int(total) - int(failed)
     if examples := _EXAMPLES.findall(output):
-        return int(examples[-1][0]) - sum(int(count or 0) for count in examples[-1][1:])
+        total, *not_passed_counts = examples[-1]
+        return int(total) - sum(int(count or 0) for count in not_passed_counts)
     return None
 
 
 def _counts(pattern: re.Pattern[str], text: str) -> list[str]:
-    """Return the first non-empty group of each match."""
+    """Return the number that each match holds in one of its groups."""
     return [next(filter(None, match.groups())) for match in pattern.finditer(text)]
 
 
@@ -142,13 +142,15 @@ _XPASSED = re.compile(r"^=*[^\n]*\b(\d+) xpassed\b", re.MULTILINE)
 
 
 def unexpectedly_passed_count(output: str) -> int:
-    """Return how many tests passed that pytest expected to fail: its reports say "passed" of them."""
+    """Return the number of tests that passed although pytest expected them to fail. In its reports
+    they count as passed.
+    """
     counts = _XPASSED.findall(output)
     return int(counts[-1]) if counts else 0
 
 
 def skipped_count(output: str) -> int:
-    """Return how many tests were skipped by a run's output, 0 if it does not say."""
+    """Return the number of skipped tests that a run's output gives, 0 if it gives none."""
     if modules := SUREFIRE.findall(output):
         return sum(int(skipped) for *_, skipped in modules)
     if crates := _CARGO_IGNORED.findall(output):
@@ -158,9 +160,7 @@ def skipped_count(output: str) -> int:
 
 
 ReadText = Callable[[str], str | None]
-"""The text of a content by the id a Change has for it; None where it is not there, or is no
-text.
-"""
+"""Returns the text of a blob; None if the blob is missing or holds no text."""
 _GIVEN = r"(?:\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))?+"
 _ANNOTATIONS = rf"(?:\s*@[\w.]++{_GIVEN})*+"
 _JVM = (
@@ -229,75 +229,64 @@ def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, .
     tests if its language is unknown or its content cannot be read. A test that now stands in
     another changed file was moved, and counts as existing.
     """
-    gone: list[tuple[str, str]] = []
+    removed: list[tuple[str, str]] = []
     added: set[str] = set()
+    known_endings = {*_patterns_by_ending(), ".py"}
     for change in changes:
-        before, after = _side(change.before, read), _side(change.after, read)
-        if (
-            change.before is not None
-            and is_test(change.path)
-            and (before is None or after is None or _unknown(change))
-        ):
-            gone += [(change.path, "")] if change.after is None else []
+        before = "" if change.before is None else read(change.before)
+        after = "" if change.after is None else read(change.after)
+        is_readable = before is not None and after is not None
+        can_be_parsed = is_readable and _ending(change.path) in known_endings
+        if change.before is not None and is_test(change.path) and not can_be_parsed:
+            if change.after is None:
+                removed.append((change.path, ""))
             continue
-        old, new = _defined(change.path, before or ""), _defined(change.path, after or "")
-        gone += [(change.path, name) for name in old if name not in new]
-        added |= set(new) - set(old)
-    return tuple(f"{path}::{name}" if name else path for path, name in gone if name not in added)
-
-
-def _side(content: str | None, read: ReadText) -> str | None:
-    """Return the text before or after the change; "" if there was no file."""
-    return "" if content is None else read(content)
-
-
-def _unknown(change: FileChange) -> bool:
-    return _ending(change.path) not in {*_patterns_by_ending(), ".py"}
+        old = _defined_tests(change.path, before or "")
+        new = _defined_tests(change.path, after or "")
+        removed += [(change.path, name) for name in old if name not in new]
+        added.update(name for name in new if name not in old)
+    return tuple(f"{path}::{name}" if name else path for path, name in removed if name not in added)
 
 
 def _ending(path: str) -> str:
     return PurePosixPath(path).suffix.lower()
 
 
-def _defined(path: str, text: str) -> list[str]:
-    """Return the tests that a file defines. Outside of test files only Rust has any."""
+def _defined_tests(path: str, text: str) -> list[str]:
+    """Return the names of the tests that a file defines. Outside of test files only Rust has any."""
     ending = _ending(path)
     if ending != ".rs" and not is_test(path):
         return []
     if ending == ".py":
-        return list(dict.fromkeys(_python(text)))
-    plain = (_HASH if ending in _HASHES else _COMMENT).sub("", text)
-    matches = (
-        match
-        for pattern in _patterns_by_ending().get(ending, [])
-        for match in pattern.finditer(plain)
-    )
-    return list(dict.fromkeys(_name(match) for match in matches))
+        return list(dict.fromkeys(_python_tests(text)))
+    comment = _HASH if ending in _HASHES else _COMMENT
+    without_comments = comment.sub("", text)
+    names: dict[str, None] = {}
+    for pattern in _patterns_by_ending().get(ending, []):
+        for match in pattern.finditer(without_comments):
+            name = match.groupdict().get("name") or next(filter(None, match.groups()))
+            names[name] = None
+    return list(names)
 
 
-def _name(match: re.Match[str]) -> str:
-    return match.groupdict().get("name") or next(filter(None, match.groups()))
-
-
-def _python(text: str) -> Iterator[str]:
+def _python_tests(text: str) -> list[str]:
     """Return the functions named like tests, with their classes. If the file cannot be parsed, only
-    its lines are read.
+    its lines are searched.
     """
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        yield from re.findall(r"^\s*(?:async\s+)?def\s+(test\w*)", text, re.MULTILINE)
-        return
-    yield from _within(module.body, "")
+        return re.findall(r"^\s*(?:async\s+)?def\s+(test\w*)", text, re.MULTILINE)
+    return list(_test_functions(module.body, ""))
 
 
-def _within(body: Iterable[ast.stmt], before: str) -> Iterator[str]:
+def _test_functions(body: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
     for node in body:
-        if isinstance(node, ast.ClassDef):
-            yield from _within(node.body, f"{before}{node.name}::")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
-            "test"
-        ):
-            yield f"{before}{node.name}"
-        elif isinstance(node, ast.If | ast.Try):
-            yield from _within(node.body, before)
+        match node:
+            case ast.ClassDef():
+                yield from _test_functions(node.body, f"{prefix}{node.name}::")
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if node.name.startswith("test"):
+                    yield f"{prefix}{node.name}"
+            case ast.If() | ast.Try():
+                yield from _test_functions(node.body, prefix)

@@ -128,28 +128,25 @@ def new_path(data: Path, root: Path) -> Path:
 
 def session_paths(data: Path, root: Path | None = None) -> list[Path]:
     """Return the session files of one repository or of all, newest first. Raises StorageError."""
+    dated = []
     try:
-        folders = (
-            [session_folder(data, root)]
-            if root is not None
-            else sorted(_entries(data / "sessions"))
-        )
-        files = [
-            path for folder in folders for path in _entries(folder) if path.name.endswith(SUFFIX)
-        ]
+        folders = _entries(data / "sessions") if root is None else [session_folder(data, root)]
+        for folder in folders:
+            for path in _entries(folder):
+                written = _time_written(path) if path.name.endswith(SUFFIX) else None
+                if written is not None:
+                    dated.append((written, path.name, path))
     except OSError as error:
         raise StorageError(
             f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS
         ) from error
-    dated = [(at, path) for path in files if (at := _written(path)) is not None]
-    return [
-        path for _, path in sorted(dated, key=lambda entry: (entry[0], entry[1].name), reverse=True)
-    ]
+    dated.sort(reverse=True)
+    return [path for _, _, path in dated]
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Yield the entries of a folder, nothing if it is none. Raises OSError, which `Path.glob` hides
-    from Python 3.13 on.
+    """Return the entries of a folder, none if it is no folder. Raises other OSErrors, which
+    `Path.glob` hides from Python 3.13 on.
     """
     try:
         return list(folder.iterdir())
@@ -157,7 +154,7 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _written(path: Path) -> int | None:
+def _time_written(path: Path) -> int | None:
     """Return the time of the last write in nanoseconds; None if it is not a file, or was deleted
     meanwhile.
     """
@@ -175,7 +172,7 @@ def find_session(data: Path, root: Path, key: str) -> Path:
     request (it was cut off, or a hook refused it), is the latest only if there is no other. Raises
     UsageError if no session, or more than one, fits.
     """
-    if key.endswith(SUFFIX) and _written(Path(key)) is not None:
+    if key.endswith(SUFFIX) and _time_written(Path(key)) is not None:
         return Path(key)
     own_paths = session_paths(data, root)
     if key == "latest":
@@ -185,7 +182,7 @@ def find_session(data: Path, root: Path, key: str) -> Path:
             )
         archived = _archived(own_paths[0].parent)
         candidates = [path for path in own_paths if path.stem not in archived] or own_paths
-        return next(filter(_asked_in, candidates), candidates[0])
+        return next(filter(_has_request, candidates), candidates[0])
     for candidates in (own_paths, session_paths(data)):
         matches = [path for path in candidates if key and path.stem.startswith(key)]
         exact = [path for path in matches if path.stem == key]
@@ -199,7 +196,7 @@ def find_session(data: Path, root: Path, key: str) -> Path:
     raise UsageError(f"there is no session {key!r}", hint="`fugu sessions` lists them")
 
 
-def _asked_in(path: Path) -> bool:
+def _has_request(path: Path) -> bool:
     """Return whether the session has a request. True for one that cannot be read, because its
     reader says why.
     """
@@ -218,36 +215,39 @@ def session_summary(path: Path) -> SessionSummary | None:
         written = path.stat().st_mtime
     except (StorageError, OSError):
         return None
-    if not content.records and content.fault is None:
+    records, fault = content.records, content.fault
+    if not records and fault is None:
         return None
-    session = SessionState.of_records(content.records)
-    first, end = session.opened, session.request.finished
+    session = SessionState.of_records(records)
+    opened = session.opened
     requests = [request.asked for request in session.requests if request.asked is not None]
-    state: str = end.reason if end else "unfinished"
-    if content.fault is not None:
-        state = DAMAGED
-        if content.fault.newer:
-            state = NEWER
-        elif content.fault.earlier:
-            state = EARLIER
     return SessionSummary(
         id=path.stem,
         path=path,
-        repo=first.repo if first else "",
-        started=content.records[0].at if content.records else written,
-        newest=content.records[-1].at if content.fault is None else written,
+        repo=opened.repo if opened is not None else "",
+        started=records[0].at if records else written,
+        newest=records[-1].at if fault is None else written,
         title=_title(requests[0]) if requests else "",
         requests=len(requests),
-        state=state,
+        state=_state_word(session.request.finished, fault),
         cost=session.cost,
         is_unpriced=bool(session.unpriced),
         is_estimated=costs.is_estimated(session.events, session.pool),
     )
 
 
+def _state_word(end: Finished | None, fault: log.LogFault | None) -> str:
+    """Return the fault of the session's file, else the reason why its newest request ended."""
+    if fault is None:
+        return end.reason if end is not None else "unfinished"
+    if fault.newer:
+        return NEWER
+    return EARLIER if fault.earlier else DAMAGED
+
+
 def _title(asked: Asked) -> str:
-    """Return the first line of a request."""
-    return next(iter(asked.said.strip().splitlines()), "")
+    """Return the first line of a request, "" if it has none."""
+    return asked.said.strip().partition("\n")[0]
 
 
 def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[SessionSummary]:
@@ -255,17 +255,39 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
 
     A session without a request is left out unless it is damaged: there is nothing to continue.
     """
-    titles_by_folder: dict[Path, dict[str, str]] = {}
-    away: dict[Path, list[str]] = {}
+    notes = FolderNotes()
     summaries = []
     for path in files:
-        if (path.stem in away.setdefault(path.parent, _archived(path.parent))) != archived:
+        if notes.is_archived(path) != archived:
             continue
         summary = session_summary(path)
-        if summary is not None and (summary.requests or summary.state in (DAMAGED, NEWER, EARLIER)):
-            titles = titles_by_folder.setdefault(path.parent, _titles(path.parent))
-            summaries.append(replace(summary, title=titles.get(summary.id, summary.title)))
+        if summary is None:
+            continue
+        if summary.requests or summary.state in (DAMAGED, NEWER, EARLIER):
+            summaries.append(replace(summary, title=notes.title(path) or summary.title))
     return summaries
+
+
+class FolderNotes:
+    """The titles and the archived sessions of folders, each file read once."""
+
+    def __init__(self) -> None:
+        self._titles: dict[Path, dict[str, str]] = {}
+        self._archived: dict[Path, list[str]] = {}
+
+    def title(self, path: Path) -> str:
+        """Return the title that the user gave a session, "" for none."""
+        folder = path.parent
+        if folder not in self._titles:
+            self._titles[folder] = _titles(folder)
+        return self._titles[folder].get(path.stem, "")
+
+    def is_archived(self, path: Path) -> bool:
+        """Return whether the user has hidden a session from lists."""
+        folder = path.parent
+        if folder not in self._archived:
+            self._archived[folder] = _archived(folder)
+        return path.stem in self._archived[folder]
 
 
 @dataclass(frozen=True)
@@ -281,13 +303,17 @@ def recent_sessions(files: Iterable[Path], most: int) -> list[RecentSession]:
     """Return the first `most` sessions with a request, under the user's titles. However long a
     session is, only the ends of its file are read. Damaged and archived sessions are left out.
     """
+    notes = FolderNotes()
     sessions: list[RecentSession] = []
     for path in files:
         if len(sessions) == most:
             break
-        if path.stem not in _archived(path.parent):
-            with suppress(OSError, ValidationError, log_format.UnreadableFormat):
-                sessions += _recent_session(path)
+        if notes.is_archived(path):
+            continue
+        with suppress(OSError, ValidationError, log_format.UnreadableFormat):
+            recent = _recent_session(path, notes.title(path))
+            if recent is not None:
+                sessions.append(recent)
     return sessions
 
 
@@ -295,28 +321,32 @@ EDGE_BYTES = 256 * 1024
 """Bytes at either end of a session's file in which its first request and its end are looked for."""
 
 
-def _recent_session(path: Path) -> list[RecentSession]:
-    """Return the session, or nothing if it has no request."""
+def _recent_session(path: Path, title: str) -> RecentSession | None:
+    """Return the session, None if it has no request. `title` is the user's, "" for none."""
     with path.open("rb") as file:
         head = file.read(EDGE_BYTES).split(b"\n")[:-1]
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - EDGE_BYTES, 0))
         tail = file.read().split(b"\n")[:-1]
     if size > EDGE_BYTES:
-        del tail[:1]  # a part of a line
+        del tail[:1]  # the end of a line that begins before these bytes
     reader = log_format.LineReader()
-    first_events = (reader.parse(line).event for line in head)
-    asked = next((event for event in first_events if isinstance(event, Asked)), None)
-    if asked is None or not tail:
-        return []
+    first_request = None
+    for line in head:
+        event = reader.parse(line).event
+        if isinstance(event, Asked):
+            first_request = event
+            break
+    if first_request is None or not tail:
+        return None
     state = ""
     for line in reversed(tail):
         event = reader.parse(line).event
         if isinstance(event, Asked | Finished):
             state = event.reason if isinstance(event, Finished) else "unfinished"
             break
-    title = _titles(path.parent).get(path.stem) or _title(asked)
-    return [RecentSession(title, _in_words(state), reader.parse(tail[-1]).at)]
+    newest = reader.parse(tail[-1]).at
+    return RecentSession(title or _title(first_request), _in_words(state), newest)
 
 
 def mentions(session: SessionSummary, text: str) -> bool:
@@ -337,13 +367,15 @@ def mentions(session: SessionSummary, text: str) -> bool:
 
 def rename_session(path: Path, title: str) -> None:
     """Give a session another title in every list; its log stays as it is. Raises StorageError."""
-    _keep(path.parent / TITLES, {**_titles(path.parent), path.stem: title})
+    _write_json(path.parent / TITLES, {**_titles(path.parent), path.stem: title})
 
 
 def archive_session(path: Path, *, archived: bool) -> None:
     """Hide a session from lists, or show it again. Its id still finds it. Raises StorageError."""
     others = [id for id in _archived(path.parent) if id != path.stem]
-    _keep(path.parent / ARCHIVED, [*others, *([path.stem] if archived else [])])
+    if archived:
+        others.append(path.stem)
+    _write_json(path.parent / ARCHIVED, others)
 
 
 def delete_session(data: Path, path: Path) -> None:
@@ -366,13 +398,15 @@ def delete_session(data: Path, path: Path) -> None:
             ) from error
     log.lock_path(path).unlink(missing_ok=True)
     if path.stem in (titles := _titles(path.parent)):
-        _keep(path.parent / TITLES, {id: title for id, title in titles.items() if id != path.stem})
+        _write_json(
+            path.parent / TITLES, {id: title for id, title in titles.items() if id != path.stem}
+        )
     if path.stem in _archived(path.parent):
         archive_session(path, archived=False)
 
 
-def _keep(file: Path, value: object) -> None:
-    """Write a file whole. Raises StorageError."""
+def _write_json(file: Path, value: object) -> None:
+    """Write a value as JSON to a file of the folder. Raises StorageError."""
     try:
         with atomic_files.replacement_file(file) as draft:
             draft.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")
@@ -382,18 +416,20 @@ def _keep(file: Path, value: object) -> None:
 
 def _archived(folder: Path) -> list[str]:
     """Return the ids of archived sessions; none if the file is missing or holds something else."""
-    content = _kept(folder / ARCHIVED)
+    content = _read_json(folder / ARCHIVED)
     return [str(id) for id in content] if isinstance(content, list) else []
 
 
 def _titles(folder: Path) -> dict[str, str]:
-    content = _kept(folder / TITLES)
-    return (
-        {str(id): str(title) for id, title in content.items()} if isinstance(content, dict) else {}
-    )
+    """Return the user's titles by session id; none if the file is missing or holds something else."""
+    content = _read_json(folder / TITLES)
+    if not isinstance(content, dict):
+        return {}
+    return {str(id): str(title) for id, title in content.items()}
 
 
-def _kept(file: Path) -> object:
+def _read_json(file: Path) -> object:
+    """Return the JSON value of a file, None if it cannot be read."""
     try:
         return parse_json(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -401,8 +437,8 @@ def _kept(file: Path) -> object:
 
 
 def unfinished(events: Sequence[Event]) -> bool:
-    """Return whether a request can be continued: one that was cut, or that a limit or a failure
-    stopped.
+    """Return whether the newest request can be continued: it was cut, or a limit or a failure
+    stopped it.
     """
     request = SessionState(events).request
     end = request.finished
@@ -426,17 +462,24 @@ def fork_session(data: Path, root: Path, path: Path, before: int | None = None) 
     if content.fault is not None:
         raise content.fault.error(path)
     if before is None:
-        return _copied(data, new_path(data, root), path, content.size)
+        return _copy_session(data, new_path(data, root), path, content.size)
     kept = content.records[:before]
     size = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[:before])
-    return _copied(data, new_path(data, root), path, size, _cut_off(kept, REWOUND_NOTICE))
+    return _copy_session(
+        data, new_path(data, root), path, size, _closing_lines(kept, REWOUND_NOTICE)
+    )
 
 
 def move_session(data: Path, root: Path, path: Path) -> Path:
-    """Move a session to another folder under its own id. Raises StorageError, also if it is open."""
+    """Move a session to another folder under its own id, with its title, and archived if it was.
+    Raises StorageError, also if it is open.
+    """
     content = log.examine(path)
-    moved = _copied(data, session_folder(data, root) / path.name, path, content.size)
-    if path.stem in _archived(path.parent):
+    moved = _copy_session(data, session_folder(data, root) / path.name, path, content.size)
+    notes = FolderNotes()
+    if title := notes.title(path):
+        rename_session(moved, title)
+    if notes.is_archived(path):
         archive_session(moved, archived=True)
     delete_session(data, path)
     return moved
@@ -461,14 +504,15 @@ def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFau
     target = new_path(data, root)
     if home.parent == data.absolute() / "sessions":
         target = home / target.name
-    return _copied(
-        data, target, path, content.size, _cut_off(content.records, DAMAGED_NOTICE)
+    return _copy_session(
+        data, target, path, content.size, _closing_lines(content.records, DAMAGED_NOTICE)
     ), content.fault
 
 
-def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
-    """Return lines that close turns whose calls may have been started after the end. They carry the
-    time of the last line: what was written to files later may be the user's.
+def _closing_lines(records: Sequence[Recorded], why: str) -> bytes:
+    """Return lines that interrupt the turns that are open after these records, because their calls
+    may have been started. They carry the time of the last line, so that later changes of files are
+    taken for the user's.
     """
     request = SessionState.of_records(records).request
     open_turns = []
@@ -485,7 +529,7 @@ def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
     return log_format.encode_lines(lines)
 
 
-def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
+def _copy_session(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
     """Copy `size` bytes of a session and `more` to `target`, with its media and worktrees. Raises
     StorageError.
     """

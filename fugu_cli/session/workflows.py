@@ -34,7 +34,7 @@ def step_name(workflows: Sequence[Workflow], number: int, step: int) -> str:
     """Return the name under which a step and its output are shown: `step-2`, `step-2.1` for a step
     inside it, `round-2-step-1` in a later plan.
     """
-    planned = next(flow.planned for flow in workflows if flow.number == number)
+    planned = next(workflow.planned for workflow in workflows if workflow.number == number)
     return f"{step_prefix(workflows, planned.within, planned.round)}{step + 1}"
 
 
@@ -85,10 +85,13 @@ def is_asked_to_choose_again(turn: Turn, reply: Replied) -> bool:
 
 def final_text(turn: Turn) -> str:
     """Return a turn's result for other turns: the agent's last words, or the names of the files it
-    wrote.
+    changed if it said nothing. "" for neither.
     """
-    changed = ", ".join(sorted({change.path for change in turn.changes}))
-    return turn.text.strip() or (f"Changed {changed}." if changed else "")
+    text = turn.text.strip()
+    if not text and turn.changes:
+        paths = {change.path for change in turn.changes}
+        return f"Changed {', '.join(sorted(paths))}."
+    return text
 
 
 def is_done(turn: Turn) -> bool:
@@ -98,94 +101,122 @@ def is_done(turn: Turn) -> bool:
     """
     if turn.failed or turn.interrupted or not turn.replies or turn.unable is not None:
         return False
+    if turn.changes:
+        return True
     last = turn.replies[-1]
-    return bool(turn.changes) or (
-        bool(final_text(turn)) and not last.calls and last.stop != "refusal"
-    )
+    return bool(final_text(turn)) and not last.calls and last.stop != "refusal"
 
 
 def step_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
     """Return the turn whose words are the output of a step. If the step is a workflow of its own,
     this is the output of its last step that has one. None if there is none yet, or the step failed.
     """
-    flow = next((flow for flow in workflows if flow.number == number), None)
-    if flow is None:
+    workflow = _workflow(workflows, number)
+    if workflow is None:
         return None
-    own = next((turn for turn in reversed(flow.tries(step)) if is_done(turn)), None)
-    if own is not None:
-        return own
-    inside = [child for child in workflows if child.planned.within == (number, step)]
-    return workflow_result(workflows, inside[-1].number) if inside else None
+    for turn in reversed(workflow.tries(step)):
+        if is_done(turn):
+            return turn
+    inner = _inner_workflow(workflows, number, step)
+    return workflow_result(workflows, inner.number) if inner is not None else None
+
+
+def _workflow(workflows: Sequence[Workflow], number: int) -> Workflow | None:
+    return next((workflow for workflow in workflows if workflow.number == number), None)
+
+
+def _inner_workflow(workflows: Sequence[Workflow], number: int, step: int) -> Workflow | None:
+    """Return the newest workflow inside a step, None for none."""
+    for workflow in reversed(workflows):
+        if workflow.planned.within == (number, step):
+            return workflow
+    return None
 
 
 def workflow_result(workflows: Sequence[Workflow], number: int) -> Turn | None:
     """Return the turn with a workflow's answer: the output of its last step, or of the last step
     before it that has one.
     """
-    flow = next(flow for flow in workflows if flow.number == number)
-    outputs = (
-        step_output(workflows, number, step) for step in reversed(range(len(flow.planned.steps)))
-    )
-    return next((turn for turn in outputs if turn is not None), None)
+    workflow = _workflow(workflows, number)
+    assert workflow is not None
+    for step in reversed(range(len(workflow.planned.steps))):
+        turn = step_output(workflows, number, step)
+        if turn is not None:
+            return turn
+    return None
 
 
 def visible_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
     """Return the turn whose words other steps read of a step: its output. If the step is a workflow
     whose last words only approve, return what they approve of.
     """
-    last = step_output(workflows, number, step)
-    return next((turn for turn in _outputs(workflows, number, (step,)) if not _judges(turn)), last)
+    for turn in _step_outputs(workflows, number, step):
+        if not _judges(turn):
+            return turn
+    return step_output(workflows, number, step)
 
 
-def _outputs(
-    workflows: Sequence[Workflow], number: int, steps: Sequence[int] = ()
-) -> Iterator[Turn]:
-    """Yield the outputs of these steps of a workflow, or of all, last first. A nested workflow
-    yields those of its own steps.
+def _step_outputs(workflows: Sequence[Workflow], number: int, step: int) -> Iterator[Turn]:
+    """Yield the output of a step. If the step is a workflow of its own, yield the outputs of that
+    workflow's steps, the last step first.
     """
-    flow = next((flow for flow in workflows if flow.number == number), None)
-    for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
-        turn = step_output(workflows, number, step)
-        if turn is not None and turn.assigned.plan != number:
-            yield from _outputs(
-                workflows,
-                next(c.number for c in reversed(workflows) if c.planned.within == (number, step)),
-            )
-        elif turn is not None:
-            yield turn
+    turn = step_output(workflows, number, step)
+    if turn is None:
+        return
+    if turn.assigned.plan == number:
+        yield turn
+        return
+    inner = _inner_workflow(workflows, number, step)
+    assert inner is not None
+    yield from _outputs(workflows, inner.number)
+
+
+def _outputs(workflows: Sequence[Workflow], number: int) -> Iterator[Turn]:
+    """Yield the outputs of a workflow's steps, the last step first."""
+    workflow = _workflow(workflows, number)
+    if workflow is not None:
+        for step in reversed(range(len(workflow.planned.steps))):
+            yield from _step_outputs(workflows, number, step)
 
 
 def turn_that_answers(workflows: Sequence[Workflow]) -> Turn | None:
     """Return the turn that answers a request done by workflows, from the newest round that has an
     answer. None without workflows.
     """
-    rounds = [flow for flow in workflows if flow.planned.within is None]
-    answers = (workflow_result(workflows, flow.number) for flow in reversed(rounds))
-    return next((turn for turn in answers if turn is not None), None)
+    for workflow in reversed(workflows):
+        if workflow.planned.within is None:
+            turn = workflow_result(workflows, workflow.number)
+            if turn is not None:
+                return turn
+    return None
 
 
 def turn_for_user(
     workflows: Sequence[Workflow], merges: Sequence[Merged], turns: Sequence[Turn]
 ) -> Turn | None:
-    """Return the turn whose words the user gets: the one that answers. If that turn only agrees or
-    gives a bare verdict, it is the turn that it is about; of several that did the same job, the one
-    whose work was chosen.
+    """Return the turn whose words the user gets.
+
+    It is the one that answers. If that turn only agrees or gives a bare verdict, it is the turn
+    that the verdict is about. Of several turns that did the same job, it is the chosen one.
     """
-    rounds = [flow for flow in workflows if flow.planned.within is None]
-    changing = [index for index, flow in enumerate(rounds) if _has_changed(workflows, flow.number)]
+    rounds = [workflow for workflow in workflows if workflow.planned.within is None]
+    changing = [i for i, workflow in enumerate(rounds) if _has_changed(workflows, workflow.number)]
     if changing:  # a later plan that changed nothing does not describe the change
         rounds = rounds[: changing[-1] + 1]
-    outputs = (turn for flow in reversed(rounds) for turn in _outputs(workflows, flow.number))
-    turn = next((turn for turn in outputs if not _judges(turn)), None)
-    if turn is None:
+    outputs: list[Turn] = []
+    for workflow in reversed(rounds):
+        outputs += _outputs(workflows, workflow.number)
+    answer = next((turn for turn in outputs if not _judges(turn)), None)
+    if answer is None:
         return turn_that_answers(workflows)
-    about = {turn.number}
-    if named_choice(turn) and isinstance(turn.assigned.sees, tuple):
-        about.update(turn.assigned.sees)
-    chosen = {
-        merge.chosen for merge in merges if len(merge.turns) > 1 and about & {*merge.turns}
-    } - {0}
-    return next((each for each in turns if each.number in chosen), turn)
+    competing = {answer.number}
+    if named_choice(answer) and isinstance(answer.assigned.sees, tuple):
+        competing.update(answer.assigned.sees)
+    chosen = set()
+    for merge in merges:
+        if merge.chosen and len(merge.turns) > 1 and not competing.isdisjoint(merge.turns):
+            chosen.add(merge.chosen)
+    return next((turn for turn in turns if turn.number in chosen), answer)
 
 
 def is_left_out(turn: Turn, merges: Sequence[Merged]) -> bool:
@@ -197,16 +228,16 @@ def is_left_out(turn: Turn, merges: Sequence[Merged]) -> bool:
 def reports_for_user(
     workflows: Sequence[Workflow], merges: Sequence[Merged], answering: Turn
 ) -> tuple[Turn, ...]:
-    """Return the turns whose words answer the request when `answering` answers it, in their order:
-    this turn, and those whose changes it cannot describe, since it did not read their reports.
+    """Return the turns whose words answer the request, in their order: `answering`, and those whose
+    changes it cannot describe because it did not read their reports.
     """
     if not answering.assigned.plan:
         return (answering,)
     reports = {answering.number: answering}
-    for flow in workflows:
-        if flow.planned.within is not None:
+    for workflow in workflows:
+        if workflow.planned.within is not None:
             continue
-        for turn in _outputs(workflows, flow.number):
+        for turn in _outputs(workflows, workflow.number):
             was_read = answering.assigned.sees == "all" or turn.number in answering.assigned.sees
             if turn.changes and not was_read and not is_left_out(turn, merges):
                 reports[turn.number] = turn
@@ -215,11 +246,11 @@ def reports_for_user(
 
 def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
     """Return whether a step of the workflow, or of one inside it, changed files."""
-    for flow in workflows:
-        if flow.number == number and any(turn.changes for turn in flow.turns):
+    for workflow in workflows:
+        if workflow.number == number and any(turn.changes for turn in workflow.turns):
             return True
-        outer = flow.planned.within
-        if outer is not None and outer.plan == number and _has_changed(workflows, flow.number):
+        outer = workflow.planned.within
+        if outer is not None and outer.plan == number and _has_changed(workflows, workflow.number):
             return True
     return False
 

@@ -246,6 +246,15 @@ def test_a_deleted_session_leaves_nothing_behind_and_no_other_alone(tmp_path: Pa
     )
 
 
+def test_a_session_that_moves_keeps_its_title_and_stays_archived(tmp_path: Path) -> None:
+    path = make(tmp_path, tmp_path / "copy", "20260101-000000-aaaa")
+    store.rename_session(path, "mine")
+    store.archive_session(path, archived=True)
+    moved = store.move_session(tmp_path, tmp_path / "home", path)
+    (summary,) = store.session_summaries([moved], archived=True)
+    assert (summary.title, path.exists()) == ("mine", False)
+
+
 @pytest.mark.parametrize("kept", ["{", '{"a": 1}', ""])
 def test_a_file_of_archived_ids_that_says_nothing_hides_nothing(tmp_path: Path, kept: str) -> None:
     path = make(tmp_path, tmp_path / "repo", "20260101-000000-aaaa")
