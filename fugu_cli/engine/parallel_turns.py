@@ -395,19 +395,17 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
     async def key_of_call(call: Call) -> str:
         return await content_key.content_key(workspace, call, tree_content)
 
-    valid_results: dict[tuple[int, str], tuple[int, ...]] = {}
+    remembered: dict[int, tuple[int, ...]] = {}
     for assignment in decision.turns:
-        reader = (assignment.plan, assignment.agent)
-        if environment.remembers and reader not in valid_results:
-            valid_results[reader] = await step_context.valid_results(
-                log.state, assignment.plan, assignment.agent, key_of_call
-            )
+        plan = assignment.plan
+        if environment.remembers and plan not in remembered:
+            remembered[plan] = await step_context.valid_results(log.state, plan, key_of_call)
         worktree = ""
         if assignment.worktree and tree is not None:
             worktree = f"{len(log.state.requests)}-{assignment.plan}-{assignment.turn}"
         update = {
             "snapshot": tree,
-            "remembers": valid_results.get(reader, ()),
+            "remembers": remembered.get(plan, ()),
             "worktree": worktree,
             "in_copy": bool(worktree),
         }

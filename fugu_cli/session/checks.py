@@ -18,9 +18,10 @@ runs of it after that, which are ok where it passes."""
 
 @dataclass(frozen=True)
 class CheckStatus:
-    """A check of the newest request. `arguments`: of the tool, as JSON text. `ok`: its newest run
-    passed; `stale`: it has not run since files changed last. `suite`: it is the project's test
-    suite."""
+    """The state of an acceptance check of the newest request. `arguments` are those of the tool, as
+    JSON text. `ok`: its newest run passed. `stale`: it has not run since files changed last.
+    `suite`: it is the project's test suite.
+    """
 
     arguments: str
     by: Literal["user", "agent"]
@@ -31,7 +32,7 @@ class CheckStatus:
 
     @property
     def passes(self) -> bool:
-        """Return whether the check passes on the files as they are."""
+        """True if the check passes on the files as they are now."""
         return self.ok and not self.stale
 
     @property
@@ -50,7 +51,7 @@ def command_of(arguments: str) -> str:
 
 
 class CheckFold:
-    """The acceptance checks of a request, the user's first, as its events arrive."""
+    """Folds a request's events into its acceptance checks, the user's first."""
 
     def __init__(self, until: Sequence[str]) -> None:
         arguments = [json.dumps({"command": command}) for command in until]
@@ -60,7 +61,7 @@ class CheckFold:
         self._evidence: set[str] = set()
 
     def add(self, event: Event) -> None:
-        """Take the next event that the working tree is the result of."""
+        """Add the next event that led to the present working tree."""
         match event:
             case Permitted() if event.allowed and event.call.tool != TASK:
                 calls = self._evidence if event.by == EVIDENCE else self._open_calls

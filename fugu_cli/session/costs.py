@@ -93,17 +93,15 @@ def estimated_cost(events: Sequence[Event], members: Mapping[str, Member]) -> fl
 
 
 def estimate_field(events: Sequence[Event], members: Mapping[str, Member]) -> dict[str, float]:
-    """Return `estimated_cost_usd` for programs, beside a cost that is estimated; {} where it is
-    exact.
-    """
+    """Return `estimated_cost_usd` for JSON output if a part of the cost is estimated, else {}."""
     if not is_estimated(events, members):
         return {}
     return {"estimated_cost_usd": estimated_cost(events, members)}
 
 
 def is_estimated(events: Sequence[Event], members: Mapping[str, Member]) -> bool:
-    """Return whether a server left some of the tokens of these calls uncounted, or a price is
-    assumed.
+    """Return whether the cost of these calls is partly estimated: a server did not count some
+    tokens, or a price is assumed.
     """
     return any(
         event.usage.is_estimated or has_assumed_price(members.get(event.agent))
@@ -118,7 +116,7 @@ def has_assumed_price(member: Member | None) -> bool:
 
 
 def unpriced(events: Sequence[Event], members: Mapping[str, Member]) -> tuple[str, ...]:
-    """Return the agents that were called and whose price nobody knows."""
+    """Return the agents that were called and whose price is unknown."""
     return tuple(name for name in usage(events) if name in members and members[name].price is None)
 
 
@@ -149,9 +147,9 @@ def orchestration_usage(events: Sequence[Event]) -> Usage:
 
 @dataclass(frozen=True)
 class TurnCost:
-    """The cost of one turn. Requests and turns are numbered from 1. Turn 0 holds calls for a
-    request outside its turns: plans and summaries. `dollars` are at the prices the session knew;
-    `models` are those that served.
+    """The cost of one turn. Requests and turns are numbered from 1; turn 0 holds the calls for a
+    request outside its turns: plans and summaries. `dollars` are at the prices that the session
+    knew; `models` are the models that replied.
     """
 
     session: str
@@ -175,12 +173,10 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
     """Return the costs of every turn in the order they began, including turns of undone requests
     and turns without paid calls.
     """
-    members = {
-        member.name: member
-        for record in records
-        if isinstance(record.event, Opened)
-        for member in record.event.pool
-    }
+    members: dict[str, Member] = {}
+    for record in records:
+        if isinstance(record.event, Opened):
+            members.update({member.name: member for member in record.event.pool})
     turns: dict[tuple[int, int, str], TurnCost] = {}
     request = 0
     for record in records:
@@ -195,14 +191,15 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             if isinstance(event, Replied | Failed | Interrupted | ToolRan):
                 number = event.turn
             key = (request, number, event.agent)
-            turn = turns.get(key) or TurnCost(session, *key, at=record.at)
-            model = event.model if isinstance(event, Replied | Planned) else ""
-            models = turn.models if not model or model in turn.models else (*turn.models, model)
+            cost = turns.get(key) or TurnCost(session, *key, at=record.at)
+            models = cost.models
+            if isinstance(event, Replied | Planned) and event.model not in ("", *models):
+                models = (*models, event.model)
             turns[key] = replace(
-                turn,
+                cost,
                 models=models,
-                calls=turn.calls + 1,
-                usage=turn.usage + event.usage,
-                dollars=turn.dollars + price(event, members.get(event.agent)),
+                calls=cost.calls + 1,
+                usage=cost.usage + event.usage,
+                dollars=cost.dollars + price(event, members.get(event.agent)),
             )
     return list(turns.values())

@@ -51,14 +51,16 @@ class Redaction(Protocol):
         """Return the event without secrets."""
 
     def live(self, live: Live, /) -> Sequence[Live]:
-        """Return what can be shown now. The end of a piece may be half of a secret, so it waits."""
+        """Return the parts of a live event that can be shown now. The end of a streamed piece may
+        be half of a secret, so it is held back.
+        """
 
     def rest(self, event: Event, /) -> Sequence[Live]:
-        """Return the held-back ends of live texts that this event completes."""
+        """Return the held-back ends of the live texts that this event completes."""
 
     def original(self, call: Call, /, *, others: bool = True) -> Call:
-        """Return a recorded call as its agent made it. With `others`, another call with the same
-        recorded arguments may stand in.
+        """Return a recorded call with its secrets restored, as its agent made it. With `others`,
+        secrets of other calls with the same recorded arguments may be used.
         """
 
     def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
@@ -68,8 +70,8 @@ class Redaction(Protocol):
 
 
 class LineFile:
-    """A file that grows by whole lines, and the lock that keeps other writers out. `end`: bytes of
-    its whole lines.
+    """A file that grows by whole lines, and the lock that keeps other writers out. `end` is the
+    size of its whole lines in bytes.
     """
 
     def __init__(self, path: Path, lock: FileLock, end: int) -> None:
@@ -78,8 +80,8 @@ class LineFile:
         self._is_named = False
 
     def write(self, line: bytes) -> None:
-        """Write a line. If that fails, nothing of it stays, and the next line is tried anyway.
-        Raises StorageError.
+        """Write a line. If that fails, no part of it stays in the file, and later lines may still
+        be written. Raises StorageError.
         """
         try:
             self._file = self._file or self._opened()
@@ -99,8 +101,8 @@ class LineFile:
         self._end += len(line)
 
     def _opened(self) -> FileIO:
-        """Open the file behind its last whole line, without a buffer: a buffer would keep what
-        could not be written.
+        """Return the file, open for writing after its last whole line. It has no buffer, which
+        would keep data that could not be written.
         """
         file = FileIO(self._path, "r+")
         if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
@@ -109,8 +111,8 @@ class LineFile:
         return file
 
     def name_socket(self, text: str) -> None:
-        """Write the path of the socket on which this process answers into the lock, or the reason
-        why it has none. Stays in the lock if the process is killed.
+        """Write into the lock on which socket this process answers, or why it has none. It stays in
+        the lock if the process is killed.
         """
         with suppress(OSError):
             lock_path(self._path).write_text(text, "utf-8")
@@ -210,14 +212,18 @@ class Log:
         return self._records
 
     def append(self, event: Event) -> Recorded:
-        """Write one event, then tell every reader. Raises StorageError; then the file ends with the
-        last whole line, and the next event is written if it can be."""
+        """Write one event, then tell every reader. Raises StorageError; the file then ends with its
+        last whole line, and later events may still be written.
+        """
         opened = self.state.opened
         if opened is not None and opened.format != FORMAT and not isinstance(event, Opened):
             self.append(opened.model_copy(update={"format": FORMAT, "version": __version__}))
-        event = event if self.path is None else _without_media(event, media_folder(self.path))
-        waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
-        event = event if self.mask is None else self.mask.masked(event)
+        if self.path is not None:
+            event = _without_media(event, media_folder(self.path))
+        held_back: Sequence[Live] = ()
+        if self.mask is not None:
+            held_back = self.mask.rest(event)
+            event = self.mask.masked(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
         try:
             line = RECORDED.dump_json(record)
@@ -228,7 +234,7 @@ class Log:
             self._file.write(line + b"\n")
         self._records.append(record)
         self.state.add(record.event)
-        for item in (*waited, record):
+        for item in (*held_back, record):
             self._tell(item)
         return record
 
@@ -274,7 +280,9 @@ class Log:
             self._file.name_socket(text)
 
     def close(self) -> None:
-        """End of writing: readers' `follow` ends, the lock is given back. May be called twice."""
+        """Stop writing: the `follow` of readers ends, and the lock is released. May be called
+        twice.
+        """
         self._tell(None)
         if self._file is not None:
             self._file.close()
@@ -483,7 +491,7 @@ class LogFault:
 
 @dataclass(frozen=True)
 class LogContents:
-    """The readable part of a session: its records before the first fault, and their size in bytes."""
+    """The readable part of a session: the records before its first fault, and their size in bytes."""
 
     records: list[Recorded]
     size: int
@@ -554,7 +562,7 @@ def _examined(data: bytes) -> LogContents:
 
 
 def _why(error: ValidationError) -> str:
-    """Return the first fault of a line, in words."""
+    """Return a line's first fault in words."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     match first["type"]:
@@ -579,7 +587,9 @@ def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return (1, 10, 0) for 1.10.0, and () for text that is not a version of fugu."""
+    """Return the numbers of a version, such as (1, 10, 0) for 1.10.0, and () for a text that is no
+    version of fugu.
+    """
     return (
         tuple(map(int, version.split(".")))
         if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version)

@@ -66,7 +66,7 @@ def status_word(word: object) -> object:
 
 
 def todo_summary(items: Sequence[TodoItem]) -> str:
-    """Return a summary like `2 of 5 done: run the tests`, with what is in progress."""
+    """Return a summary like `2 of 5 done: run the tests`, with the item that is in progress."""
     if not items:
         return "empty"
     done = sum(item.status == "done" for item in items)
@@ -108,9 +108,7 @@ def describe_end(end: JobEnded) -> str:
 
 
 BYTES = 3.5
-"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more,
-and more bytes.
-"""
+"""The estimated bytes of a token. Code has more tokens than that says, and prose fewer."""
 
 
 def byte_size(text: str) -> int:
@@ -154,7 +152,9 @@ class UndoHistory:
 
 
 class UndoFold:
-    """Folds events into what can be undone and redone."""
+    """Folds a session's events into the requests that can be undone and the undos that can be
+    redone.
+    """
 
     def __init__(self) -> None:
         self._standing: list[int] = []
@@ -164,7 +164,7 @@ class UndoFold:
         self._is_idle, self._is_left_out = True, False
 
     def add(self, event: Event) -> None:
-        """Take the next event of the session."""
+        """Add the next event of the session."""
         if isinstance(event, Asked):
             self._number += 1
             self._standing.append(self._number)
@@ -190,14 +190,14 @@ class UndoFold:
                 self._undone.append(event)
 
     def copy(self) -> UndoFold:
-        """Return a fold that goes on from here with other events."""
+        """Return a copy that can be given other events."""
         fold = copy(self)
         fold._standing, fold._taken_back = list(self._standing), list(self._taken_back)
         fold._undone = list(self._undone)
         return fold
 
     def history(self) -> UndoHistory:
-        """Return what stands after the newest event."""
+        """Return the undoable requests and redoable undos after the newest event."""
         redoable = tuple(event for event in self._undone if any(event.effects))
         return UndoHistory(tuple(self._standing), redoable)
 
@@ -214,7 +214,7 @@ def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
 
 def _may_have_changed(event: Event) -> bool:
     """Return whether the call changed files, or may have: a call that was cut off or runs in the
-    background does not say.
+    background.
     """
     if isinstance(event, ToolRan):
         return bool(any(event.effects) or event.job)

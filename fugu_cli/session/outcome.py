@@ -40,8 +40,9 @@ passed before the request; `as before`: all that fail failed before; `fail`: it 
 
 @dataclass(frozen=True)
 class TestRun:
-    """The newest result of the project's tests, and whether files changed since. `report` is None
-    where the runner reported nothing."""
+    """The newest result of the project's tests, `stale` if files changed since. `report` is None if
+    the runner reported nothing.
+    """
 
     __test__ = False
 
@@ -76,7 +77,7 @@ class TestRun:
 
     @property
     def outcome(self) -> TestOutcome:
-        """The end of the run, whatever was before."""
+        """The result of this run, without regard to earlier ones."""
         if self.unable:
             return "not run"
         if self.empty:
@@ -95,11 +96,9 @@ class TestRun:
 
 @dataclass(frozen=True)
 class TestsBefore:
-    """The state before the request of tests that fail now. `unknown` says why it is unknown, else
-    "".
-
-    `failed` and `passed` are ids. `count` is the number of failures if there are no ids.
-    `looked_up` are the ids that were run on the earlier state.
+    """The results, before the request, of tests that fail now. `unknown` says why they are unknown,
+    else "". `failed` and `passed` are ids. `count` is the number of failures if there are no ids.
+    `looked_up` are the ids that were run on the original files.
     """
 
     __test__ = False
@@ -143,40 +142,40 @@ def _ran_tests(lookup: ToolRan) -> bool:
 
 
 class WorkFold:
-    """Folds a request's events into its tests, acceptance checks and changed files.
-
-    Takes the events that the working tree is the result of (`EffectiveFold`), one by one. If events
-    are left out later, a new fold takes the others.
+    """Folds a request's events into its tests, acceptance checks and changed files. It is given the
+    events that led to the present working tree (`EffectiveFold`), one by one. If some of them are
+    left out later, a new fold is made of the others.
     """
 
     def __init__(self, until: Sequence[str] = ()) -> None:
         self.skipped = False
-        """The user ended the newest run of the tests, and nothing was changed since."""
+        """True if the user ended the newest run of the tests and nothing was changed since."""
         self.refused = ""
-        """Why fugu was not allowed to run the tests; "" where it ran them or was not to."""
+        """Why fugu was not allowed to run the tests, "" if it was or did not try."""
         self.first: ToolRan | None = None
         """The first run of all tests, if nothing was changed before it."""
         self.failed_before_change = False
-        """A run of some or all tests failed before anything was changed."""
+        """True if a run of some or all tests failed before anything was changed."""
         self.lookups: list[ToolRan] = []
         """fugu's runs of failing tests, and searches for removed ones, on the files as they were
         before the request."""
         self.test_edited_since_lookup = False
-        """A test file that was there before the request was changed after the newest lookup."""
+        """True if a test file from before the request was changed after the newest lookup."""
         self.changes: list[FileChange] = []
         self.attributes: list[FileAttribute] = []
         self._first_is_settled = False
         self._newest: ToolRan | None = None
         self._stale = False
         self._failed_early: set[str] = set()
-        """Tests that failed before anything was changed, in runs of some tests, too."""
+        """Tests that failed in any run before anything was changed."""
         self._open_calls: set[str] = set()
-        """Calls that were started after the newest run, and have no result: killed in the middle,
-        they may have changed anything."""
+        """Calls without a result that were started after the newest run. If they were killed, they
+        may have changed anything.
+        """
         self.checks = CheckFold(until)
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Add the next event."""
         self.checks.add(event)
         match event:
             case Permitted():
@@ -247,7 +246,7 @@ class WorkFold:
         return run_of_event(self.first) if self.first is not None else None
 
     def tests_before(self) -> TestsBefore:
-        """Return what is known of how the tests stood before the request."""
+        """Return what is known of the tests' results before the request."""
         first = self.first_tests()
         before = TestsBefore()
         if first is not None:
@@ -268,32 +267,40 @@ class WorkFold:
 
 
 def run_of_event(event: ToolRan, *, stale: bool = False) -> TestRun:
-    """Return what a call of run_tests found."""
+    """Return the result of a call of run_tests."""
     return TestRun(event.ok, event.output, stale, event.turn, event.tests, event.seconds)
 
 
 def _with_lookup(before: TestsBefore, event: ToolRan) -> TestsBefore:
+    """Return the earlier results with those of another run on the original files."""
     report = event.tests
     ids = frozenset(_ids(event.call))
-    removed = before.removed if report is None else report.removed
-    if report is not None and not _ran_tests(event):
-        return replace(before, removed=removed)
-    if not event.ok or report is None:
+    if report is None:
         return replace(
             before,
             looked_up=before.looked_up | ids,
             unknown="" if event.ok else event.output,
-            removed=removed,
+        )
+    if not _ran_tests(event):
+        return replace(before, removed=report.removed)
+    if not event.ok:
+        return replace(
+            before,
+            looked_up=before.looked_up | ids,
+            unknown=event.output,
+            removed=report.removed,
         )
     ok, count = before.ok, before.count
-    if not ids:  # all tests were run, not single ones
-        ok = not report.failed if ok is None else ok
-        count = report.failed if count is None else count
+    ran_whole_suite = not ids
+    if ran_whole_suite and ok is None:
+        ok = not report.failed
+    if ran_whole_suite and count is None:
+        count = report.failed
     return TestsBefore(
         before.failed | frozenset(report.failing),
         before.passed | frozenset(report.passing),
         before.looked_up | ids,
         ok=ok,
         count=count,
-        removed=removed,
+        removed=report.removed,
     )

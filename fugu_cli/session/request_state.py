@@ -97,7 +97,7 @@ class RequestState:
         self._derived: dict[tuple[object, ...], Any] = {}
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Add the next event."""
         self.events.append(event)
         self._derived.clear()
         for name in vars(self).keys() & _DERIVED:
@@ -106,8 +106,8 @@ class RequestState:
     def derived(
         self, function: Callable[[RequestState, *Arguments], T], *arguments: *Arguments
     ) -> T:
-        """Return what the function makes of this request, for readers in other packages: worked out
-        at most once between two events. The arguments must be hashable.
+        """Return the value of `function` for this request. It is computed at most once between two
+        events; the arguments must be hashable. For readers in other packages.
         """
         key = (function, *arguments)
         if key not in self._derived:
@@ -148,12 +148,12 @@ class RequestState:
 
     @property
     def left_unread(self) -> tuple[Steered, ...]:
-        """Return those of these messages that nobody had read when the request ended."""
+        """Return the messages that nobody had read when the request ended."""
         return self.unread_steering if self.finished is not None else ()
 
     @cached_property
     def unread_steering(self) -> tuple[Steered, ...]:
-        """The messages of `steering` after which no agent that was given them has replied."""
+        """The user's messages that no agent has replied to since they were given."""
         if self._rest_of is not None:
             return self._rest_of.unread_steering
         numbers_by_turn: dict[int, set[int]] = {}
@@ -171,7 +171,7 @@ class RequestState:
 
     @cached_property
     def ungiven_steering(self) -> tuple[Steered, ...]:
-        """The messages of `steering` that no prompt has shown yet."""
+        """The user's messages that no prompt has shown yet."""
         shown = {event.number for event in self.events if isinstance(event, SteeringGiven)}
         return tuple(
             message for number, message in enumerate(self.steering, start=1) if number not in shown
@@ -179,9 +179,7 @@ class RequestState:
 
     @cached_property
     def steering_text(self) -> str:
-        """The messages that the user sent meanwhile, for readers of the whole request; "" without
-        any.
-        """
+        """The messages that the user sent while the request ran, as one text; "" without any."""
         return "\n\n".join(f"{ADDED_LATER}\n{message.whole}" for message in self.steering)
 
     @cached_property
@@ -191,8 +189,8 @@ class RequestState:
         return "\n\n".join(part for part in (request_text, self.steering_text) if part)
 
     def effort_for(self, member: Member) -> Effort:
-        """Return how much the request lets an agent reason; "" where it does not say so, or the
-        agent cannot be told.
+        """Return how much the agent is to reason in this request; "" if the request does not say,
+        or the agent cannot be told.
         """
         return self.asked.effort if self.asked is not None and member.reasoning else ""
 
@@ -231,7 +229,7 @@ class RequestState:
 
     @cached_property
     def start_snapshot(self) -> str:
-        """The snapshot of the working tree before the request did anything to it; "" if it did
+        """The snapshot of the working tree before the request changed anything; "" if it changed
         nothing, or outside git.
         """
         for event in self.events:
@@ -330,7 +328,7 @@ class RequestState:
 
     @cached_property
     def baseline(self) -> tuple[CallRecord, ...]:
-        """The calls that fugu ran before the first turn: evidence, and attachments of the request."""
+        """The calls before the first turn: evidence, and attachments of the request."""
         begin = next(
             (index for index, event in enumerate(self.events) if isinstance(event, Assigned)),
             len(self.events),
@@ -499,8 +497,8 @@ class RequestState:
         return turn_for_user(self.workflows, self.merges, self.turns)
 
     def is_of_step(self, turn: Turn, step: tuple[int, int]) -> bool:
-        """Return whether a turn worked on this step, given by its plan and index, or on a step into
-        which it was divided.
+        """Return whether a turn worked on this step, given by its plan and index, or on a step of
+        the workflow inside it.
         """
         plan, index = turn.assigned.plan, turn.assigned.step
         while (plan, index) != step:

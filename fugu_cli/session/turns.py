@@ -22,6 +22,7 @@ from fugu_cli.session.events import (
     Finished,
     Interrupted,
     Member,
+    Merged,
     Permitted,
     Replied,
     ToolRan,
@@ -53,7 +54,7 @@ class CallRecord:
 @dataclass(frozen=True)
 class Turn:
     """A turn as the log holds it. `subtasks` are the turns that its `task` calls began.
-    `rolled_back` is used by older logs only: events that fugu took back, in parts that each end
+    `rolled_back` is empty but in older logs: events that fugu took back, in parts that each end
     with an Undone. They are not in `events`.
     """
 
@@ -91,16 +92,16 @@ class Turn:
 
     @cached_property
     def interrupted(self) -> bool:
-        """True if the user cut the turn before its answer. A cut after the turn's end does not
-        count.
-        """
+        """True if the turn was cut before its answer. A cut after the turn's end does not count."""
         return any(
             isinstance(event, Interrupted) and event.turn == self.number for event in self.events
         )
 
     @cached_property
     def silent_cuts(self) -> int:
-        """Count the newest replies that reached their limit of tokens before they said a word."""
+        """The number of newest replies in a row that reached their limit of tokens before they said
+        a word.
+        """
         newest_first = reversed(self.replies)
         return sum(1 for _ in takewhile(is_cut_in_silence, newest_first))
 
@@ -111,8 +112,8 @@ class Turn:
 
     @cached_property
     def concluded(self) -> bool:
-        """True if the agent said its last word: a reply that is not cut short, no refusal, and
-        calls nothing more. An empty reply counts only if the turn changed something.
+        """True if the agent said its last word: a reply without calls that is neither cut short nor
+        a refusal. An empty reply counts only if the turn changed something.
         """
         ended = bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
         return ended and bool(self.text.strip() or self.changes)
@@ -171,7 +172,7 @@ class TurnFold:
         self._built: dict[int, Turn] = {}
 
     def add(self, event: Event) -> None:
-        """Take the next event of the request."""
+        """Add the next event of the request."""
         number = getattr(event, "turn", 0)
         if isinstance(event, Assigned):
             self._forget(number)
@@ -243,6 +244,10 @@ def _turn(events: Sequence[Event], subtasks: Sequence[Turn] = ()) -> Turn:
     return Turn(assigned.turn, assigned, kept, tuple(rolled_back), runs, tuple(begun))
 
 
+def _has_effects(event: Event) -> bool:
+    return isinstance(event, ToolRan | Merged | Undone) and any(event.effects)
+
+
 class EffectiveFold:
     """Collects the events that led to the present working tree.
 
@@ -257,14 +262,14 @@ class EffectiveFold:
         self._undone: list[Undone] = []
 
     def add(self, event: Event) -> bool:
-        """Take the next event. Return whether events that were there before have been left out."""
+        """Add the next event. Return whether earlier events were removed."""
         if isinstance(event, Undone) and not event.turn:
             self._undone = self._undone[:-1] if event.kind == "redo" else [*self._undone, event]
             return False
         rewritten = False
         if self._undone and isinstance(event, Assigned | Replied | Permitted):
-            unchanging = [kept for kept in self.events if not any(getattr(kept, "effects", ()))]
-            self.events = [*unchanging, self._undone[0]]
+            unchanged = [kept for kept in self.events if not _has_effects(kept)]
+            self.events = [*unchanged, self._undone[0]]
             self._undone = []
             rewritten = True
         if isinstance(event, Assigned) and event.worktree:
@@ -277,29 +282,27 @@ class EffectiveFold:
         return rewritten
 
     def _leave_out_rolled_back(self, turn: int) -> None:
-        start = next(
-            (
-                index
-                for index, event in enumerate(self.events)
-                if isinstance(event, Replied) and event.turn == turn
-            ),
-            len(self.events),
-        )
-        undone = self.events[start:]
+        """Remove the events of a turn and its subtasks from the turn's first reply on."""
+        start = 0
+        while start < len(self.events):
+            event = self.events[start]
+            if isinstance(event, Replied) and event.turn == turn:
+                break
+            start += 1
         rolled_back = {turn}
-        for event in undone:
-            if (
-                isinstance(event, Assigned)
-                and event.subtask is not None
-                and event.subtask.turn == turn
-            ):
+        for event in self.events[start:]:
+            if not isinstance(event, Assigned) or event.subtask is None:
+                continue
+            if event.subtask.turn == turn:
                 rolled_back.add(event.turn)
-        others = [event for event in undone if getattr(event, "turn", 0) not in rolled_back]
-        self.events = [*self.events[:start], *others]
+        kept = [
+            event for event in self.events[start:] if getattr(event, "turn", 0) not in rolled_back
+        ]
+        self.events[start:] = kept
 
 
 def open_calls(turn: Turn) -> tuple[Call, ...]:
-    """Return the calls of the newest reply that nobody has judged yet, in the agent's order."""
+    """Return the calls of the newest reply that have not been judged yet, in the agent's order."""
     if not turn.replies:
         return ()
     judged = {run.permitted.call.id for run in turn.runs}
@@ -307,15 +310,15 @@ def open_calls(turn: Turn) -> tuple[Call, ...]:
 
 
 def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
-    """Return calls that were started and never came back: killed, also in subtasks. They are never
-    run again.
+    """Return the calls that were started and have no result, also those of subtasks: they were
+    killed, and are never run again.
     """
     runs = (run.permitted for run in turn.work if run.permitted.allowed and run.result is None)
     return tuple(permitted.call for permitted in runs if permitted.call.tool != TASK)
 
 
 def without_effort(members: Mapping[str, Member]) -> tuple[str, ...]:
-    """Return the agents that no effort can be told."""
+    """Return the agents whose reasoning effort cannot be set."""
     return tuple(name for name, member in members.items() if not member.reasoning)
 
 
@@ -336,7 +339,7 @@ def unable_reason(text: str) -> str | None:
 
 
 def may_be_unable(beginning: str) -> bool:
-    """Return whether a text that begins so gives up, or may still turn out to."""
+    """Return whether a text that begins like this gives up, or may turn out to when it is complete."""
     text = beginning.lstrip()
     if UNABLE.match(text):
         return True
@@ -367,7 +370,7 @@ _AFTER_VERDICT = re.compile(r"[*_`)]*[.,:;!]*[*_`)]*[ \t]*[\u2013\u2014:-]*[ \t]
 
 
 class LeadingVerdict(NamedTuple):
-    """The verdict that a text begins with: its meaning, the word as written, and the text behind
+    """The verdict at the beginning of a text: its meaning, the word as written, and the text after
     it.
     """
 

@@ -122,7 +122,9 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
 
 
 def acceptance(request: RequestState, end: Finished) -> tuple[AcceptedBy, str]:
-    """Return who accepted the request, and the agent. The ends of older logs do not say it."""
+    """Return how the request was accepted, and by which agent. For the ends of older logs this is
+    worked out from the events.
+    """
     if end.accepted_by or end.reason != "accepted":
         return end.accepted_by, end.judge
     names = [turn.assigned.agent for turn in request.turns if request.verdict(turn) == "ACCEPT"]
@@ -197,7 +199,7 @@ def _failed_before(request: RequestState) -> str:
 
 
 def _failing(request: RequestState, run: TestRun) -> str:
-    """Return words such as `2 tests fail that passed before`, or `1 test still fails (it failed
+    """Return a clause such as `2 tests fail that passed before` or `1 test still fails (it failed
     before)`.
     """
     broken = request.regressions

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
@@ -92,112 +92,113 @@ def visible_part(state: SessionState) -> SessionState:
     member = state.pool.get(assignment.agent)
     remaining = HISTORY_SHARE * BYTES * member.context if member is not None else 0.0
     *earlier, newest = state.requests
-    kept = _visible_of_request(state, newest, _own_turns(newest, assignment), ())
+    visible = _visible_of_request(state, newest, _own_turns(newest, assignment), ())
     end = len(state.events) - len(newest.events)
     for request in reversed(earlier):
-        own = _own_turns(request, assignment)
-        forms = (
-            _visible_of_request(
-                SessionState(state.events[:end]),
-                request,
-                shown_turns,
-                request.reports,
-            )
-            for shown_turns in (own, set[int]())
-        )
-        shown = next(
-            (form for form in forms if sum(map(prompt_bytes, form)) <= remaining),
-            request.events[:1],
-        )
+        state_then = SessionState(state.events[:end])
+        shown = request.events[:1]
+        for own_turns in (_own_turns(request, assignment), set[int]()):
+            events = _visible_of_request(state_then, request, own_turns, request.reports)
+            if _size_in_prompt(events) <= remaining:
+                shown = events
+                break
         end -= len(request.events)
-        remaining -= sum(map(prompt_bytes, shown))
-        kept = [*shown, *kept]
+        remaining -= _size_in_prompt(shown)
+        visible = [*shown, *visible]
     openings = [event for event in state.events if isinstance(event, Opened)]
-    return SessionState((*openings, *kept))
+    return SessionState((*openings, *visible))
+
+
+def _size_in_prompt(events: Iterable[Event]) -> int:
+    """Estimate the bytes that events add to a prompt."""
+    return sum(prompt_bytes(event) for event in events)
 
 
 def tests_since(state: SessionState, turn: Turn) -> str:
-    """Return the state of the tests when a step began, if others ran them since its own turns; ""
-    if it saw the newest run.
+    """Return the results of the tests when a step began, if others ran them since its agent's own
+    turns; "" if it saw the newest run.
 
-    Those runs are hidden from the step, and the run before its first step shows an older state.
+    Those runs are hidden from the step, and the run before its first step is out of date.
     """
     if not turn.assigned.plan:
         return ""
-    before = state.before(turn.assigned)
-    run, own = before.request.tests, _own_turns(before.request, turn.assigned)
-    if run is None or run.stale or run.turn in own or run == before.request.first_tests:
+    request = state.before(turn.assigned).request
+    run = request.tests
+    if run is None or run.stale or run == request.first_tests:
         return ""
-    return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"
+    if run.turn in _own_turns(request, turn.assigned):
+        return ""
+    verb = "pass" if run.ok else "FAIL"
+    return f"[The tests were run again since: they {verb}.]\n{run.output}"
 
 
 def _visible_of_request(
     state: SessionState, request: RequestState, own: set[int], reports: Sequence[Turn]
 ) -> list[Event]:
-    """Return a request's facts that are shown: the request, what the user took back, the agent's
-    own turns with fugu's evidence before them, and the last words of the turns that answered, where
-    these are another's.
+    """Return the events of a request that a step is shown: the request, undos by the user, the
+    turns `own` with fugu's evidence before them, and the last words of `reports`, the turns of
+    others that answered.
     """
-    answers = {id(event): turn for turn in reports for event in (turn.assigned, *turn.replies[-1:])}
-    first_turn = next(
-        (i for i, event in enumerate(request.events) if isinstance(event, Assigned)),
-        len(request.events),
-    )
-    kept: list[Event] = []
-    for index, event in enumerate(request.events):
+    answers: dict[int, Turn] = {}
+    for turn in reports:
+        for event in (turn.assigned, *turn.replies[-1:]):
+            answers[id(event)] = turn
+    visible: list[Event] = []
+    is_before_first_turn = True
+    for event in request.events:
         number = getattr(event, "turn", 0)
-        of_the_user = isinstance(event, Asked) or (isinstance(event, Undone) and not number)
-        evidence = (
-            own and number == 0 and index < first_turn and getattr(event, "call", None) is not None
-        )
+        if isinstance(event, Assigned):
+            is_before_first_turn = False
+        is_by_user = isinstance(event, Asked) or (isinstance(event, Undone) and not number)
+        is_call = getattr(event, "call", None) is not None
+        is_evidence = is_call and number == 0 and is_before_first_turn
         if isinstance(event, Assigned) and number in own and event.plan:
-            kept.append(event.model_copy(update={"instruction": step_instruction(state, event)}))
-        elif of_the_user or evidence or number in own:
-            kept.append(event)
+            instruction = step_instruction(state, event)
+            visible.append(event.model_copy(update={"instruction": instruction}))
+        elif is_by_user or number in own or (is_evidence and own):
+            visible.append(event)
         elif id(event) in answers and isinstance(event, Assigned):
-            kept.append(event.model_copy(update={"instruction": ""}))
+            visible.append(event.model_copy(update={"instruction": ""}))
         elif id(event) in answers and isinstance(event, Replied):
             text = clip_middle(final_text(answers[id(event)]), OUTPUT_LIMIT)
-            kept.append(event.model_copy(update={"text": text, "thinking": (), "calls": ()}))
-    return kept
+            visible.append(event.model_copy(update={"text": text, "thinking": (), "calls": ()}))
+    return visible
 
 
 def _own_turns(request: RequestState, assignment: Assigned) -> set[int]:
-    """Numbers of the agent's turns in a request that said something, and of
-    this very turn. What the client of an endpoint brought along belongs to its request, whoever
-    said it."""
-    turns = request.turns
-    own = {
-        turn.number
-        for turn in turns
-        if turn.replies and (turn.assigned.agent == assignment.agent or turn.assigned.by == CLIENT)
-    }
-    return own | {turn.number for turn in turns if turn.assigned is assignment}
+    """Return the numbers of this turn and of its agent's other turns in a request that said
+    something. Turns that a client of `fugu serve` sent along count as the agent's own.
+    """
+    own = set()
+    for turn in request.turns:
+        is_of_agent = turn.assigned.agent == assignment.agent or turn.assigned.by == CLIENT
+        if turn.assigned is assignment or (turn.replies and is_of_agent):
+            own.add(turn.number)
+    return own
 
 
 def step_instruction(state: SessionState, assignment: Assigned) -> str:
-    """Return the instruction of a step: memory, outputs that its access list opens, changes to
-    choose among, its part.
+    """Return the whole instruction of a step: remembered results, the outputs that it may read,
+    changes to choose among, its subtask and its situation.
     """
-    shown = step_outputs(state, assignment)
-    shown = f"{shown}\n\n" if shown else ""
-    subtask = assignment.instruction
+    outputs = step_outputs(state, assignment)
+    if outputs:
+        outputs += "\n\n"
     return prompts.fill(
         prompts.load("conductor/step"),
         memory=_memory(state.events, assignment),
-        outputs=shown + _candidates(state, assignment),
+        outputs=outputs + _changes_to_choose_among(state, assignment),
         name=step_name(state.request.workflows, assignment.plan, assignment.step),
-        subtask=subtask,
+        subtask=assignment.instruction,
         situation=_situation(state, assignment),
     )
 
 
 def step_outputs(state: SessionState, assignment: Assigned) -> str:
     """Return the outputs that a step may read, "" if there are none."""
-    merges = _merges_before(state.events, assignment)
-    outputs = [
-        turn_output(name, turn, merges) for name, turn in _visible_outputs(state, assignment)
-    ]
+    merges = _merges_before(state.request, assignment)
+    visible = _visible_outputs(state, assignment)
+    outputs = [turn_output(name, turn, merges) for name, turn in visible]
     if not outputs:
         return ""
     return prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs))
@@ -207,28 +208,27 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
     """Return what the agent of a step has to know besides its part: whether it works in a copy, and
     the results of earlier tries.
     """
+    turns = state.request.turns
+    earlier = [turn for turn in turns if turn.number < assignment.turn]
+    own_turns = [turn for turn in turns if turn.assigned.agent == assignment.agent]
     sentences = []
     if assignment.in_copy:
         # a request that is done in turns reads no plan
         from fugu_cli.coordinators.conductor.plan_steps import shares_job
 
-        flow = _workflow(state, assignment)
-        is_choice = flow is not None and shares_job(flow.planned.steps, assignment.step)
-        sentences.append(prompts.load("conductor/copy_same_job" if is_choice else "conductor/copy"))
-    elif any(
-        turn.assigned.agent == assignment.agent and turn.assigned.in_copy
-        for turn in state.request.turns
-        if turn.number < assignment.turn
-    ):
+        workflow = _workflow(state, assignment)
+        is_same_job = workflow is not None and shares_job(workflow.planned.steps, assignment.step)
+        name = "copy_same_job" if is_same_job else "copy"
+        sentences.append(prompts.load(f"conductor/{name}"))
+    elif any(turn in earlier and turn.assigned.in_copy for turn in own_turns):
         sentences.append("You work in the repository itself, not in a copy.")
-    own_step = (assignment.plan, assignment.step)
-    merges = _merges_before(state.events, assignment)
+    merges = _merges_before(state.request, assignment)
     sentences.append(_divided_part(state.request, assignment, merges))
-    for turn in state.request.turns:
-        if turn.assigned.agent == assignment.agent:
+    for turn in turns:
+        if turn in own_turns:
             sentences.append(_chosen_instead(state, turn, merges))
-        is_same_step = (turn.assigned.plan, turn.assigned.step) == own_step
-        if is_same_step and turn.number < assignment.turn:
+        is_same_plan = turn.assigned.plan == assignment.plan
+        if turn in earlier and is_same_plan and turn.assigned.step == assignment.step:
             sentences.append(_earlier_try(state, turn))
     if _answers_for_others(state, assignment, merges):
         sentences.append(prompts.load("conductor/whole"))
@@ -238,19 +238,23 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
 def _answers_for_others(
     state: SessionState, assignment: Assigned, merges: Sequence[Merged]
 ) -> bool:
-    """Return whether the user gets this step's report and it reads of changes that other steps made."""
-    flow = _workflow(state, assignment)
-    if flow is None or not _is_last_to_write(state.request.workflows, flow, assignment.step):
+    """Return whether the user gets this step's report, and the step reads of changes by other
+    steps.
+    """
+    workflow = _workflow(state, assignment)
+    if workflow is None or not _is_last_to_write(
+        state.request.workflows, workflow, assignment.step
+    ):
         return False
     read = [turn for _, turn in _visible_outputs(state, assignment)]
     return any(turn.changes and not is_left_out(turn, merges) for turn in read)
 
 
-def _is_last_to_write(workflows: Sequence[Workflow], flow: Workflow, step: int) -> bool:
+def _is_last_to_write(workflows: Sequence[Workflow], workflow: Workflow, step: int) -> bool:
     """Return whether only steps that judge follow the step, in its plan and in those around it."""
-    if not all(later.accepts for later in flow.planned.steps[step + 1 :]):
+    if not all(later.accepts for later in workflow.planned.steps[step + 1 :]):
         return False
-    within = flow.planned.within
+    within = workflow.planned.within
     if within is None:
         return True
     outer = next(outer for outer in workflows if outer.number == within.plan)
@@ -261,27 +265,29 @@ def _divided_part(request: RequestState, assignment: Assigned, merges: Sequence[
     """Return the results of the steps of a part that was divided and is now done by one agent."""
     workflows = request.workflows
     part = (assignment.plan, assignment.step)
-    inside = [flow for flow in workflows if flow.planned.within == part]
+    inside = [workflow for workflow in workflows if workflow.planned.within == part]
     if not inside:
         return ""
-    flow = inside[-1]
+    workflow = inside[-1]
     reports = []
-    for index in range(len(flow.planned.steps)):
-        name = step_name(workflows, flow.number, index)
-        turn = visible_output(workflows, flow.number, index)
+    for index in range(len(workflow.planned.steps)):
+        name = step_name(workflows, workflow.number, index)
+        turn = visible_output(workflows, workflow.number, index)
         if turn is not None:
             reports.append(turn_output(name, turn, merges))
         else:
-            instruction = as_data(flow.planned.steps[index].instruction)
-            reports.append(f"{name}: {instruction}\n{what_became_of(flow, index)}")
-        reports += _changes_by_agent(request, (flow.number, index), merges)
+            instruction = as_data(workflow.planned.steps[index].instruction)
+            reports.append(f"{name}: {instruction}\n{what_became_of(workflow, index)}")
+        reports += _changes_by_agent(request, (workflow.number, index), merges)
     return prompts.fill(prompts.load("conductor/divided"), reports="\n".join(reports))
 
 
 def _changes_by_agent(
     request: RequestState, step: tuple[int, int], merges: Sequence[Merged]
 ) -> list[str]:
-    """Return who changed which files in a step, or in the steps into which it was divided."""
+    """Return a sentence on the files that each agent changed in a step, or in the steps into which
+    it was divided.
+    """
     paths: dict[str, set[str]] = {}
     for turn in request.turns:
         if turn.changes and not is_left_out(turn, merges) and request.is_of_step(turn, step):
@@ -290,14 +296,12 @@ def _changes_by_agent(
 
 
 def _chosen_instead(state: SessionState, turn: Turn, merges: Sequence[Merged]) -> str:
-    """Return a sentence that another change was taken over instead of the turn's, "" if that is not
-    so.
-    """
+    """Return a sentence if the turn's change was not taken over, or another was instead; else ""."""
     closed = [merge for merge in merges if turn.number in merge.turns and not merge.open]
     if not closed or closed[-1].again or not is_left_out(turn, merges):
         return ""
-    workflows, made = state.request.workflows, turn.assigned
-    own_name = step_name(workflows, made.plan, made.step)
+    workflows = state.request.workflows
+    own_name = step_name(workflows, turn.assigned.plan, turn.assigned.step)
     chosen = state.request.turn(closed[-1].chosen)
     if chosen is None:
         return f"What you changed in {own_name} was not taken over."
@@ -333,11 +337,11 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
     return f"{agent} began this part{left}; {stopped}."
 
 
-def what_became_of(flow: Workflow, index: int) -> str:
-    """Return what came of a step without a report. No agent is named, for the papers' form has only
-    numbers, and no message of a provider, which may name it.
+def what_became_of(workflow: Workflow, index: int) -> str:
+    """Return why a step has no report. It names no agent, because the papers' form has only
+    numbers, and quotes no message of a provider, which may name one.
     """
-    tries = [turn for turn in flow.tries(index) if not turn.interrupted]
+    tries = [turn for turn in workflow.tries(index) if not turn.interrupted]
     reasons = dict.fromkeys(_what_stopped(turn) for turn in tries)
     return f"It was not done: {'; '.join(reasons)}." if reasons else "It was not done."
 
@@ -355,14 +359,14 @@ def _what_stopped(turn: Turn) -> str:
 
 
 def as_data(text: str) -> str:
-    """Somebody's words as data: what would end the frame is made harmless, the middle of a long
-    text is left out.
+    """Return the text for a frame: tags that would end the frame are escaped, and the middle of a
+    long text is left out.
     """
     return clip_middle(escape_frames(text), OUTPUT_LIMIT)
 
 
 def escape_frames(text: str) -> str:
-    """Somebody's words without what would end a frame or begin another."""
+    """Return the text with the tags of frames escaped."""
     return _FRAMES.sub(r"&lt;\1", text)
 
 
@@ -387,24 +391,24 @@ def turn_output(name: str, turn: Turn, merges: Sequence[Merged], *, by_name: boo
 def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, Turn]]:
     """Return the outputs that are open to a step, by their names."""
     workflows = state.request.workflows
-    flow = _workflow(state, assignment)
+    workflow = _workflow(state, assignment)
     sees = assignment.sees if isinstance(assignment.sees, tuple) else ()
-    if flow is None:
+    if workflow is None:
         return []
     from fugu_cli.coordinators.conductor.outputs import readable_outputs  # of workflows alone
 
-    outputs = readable_outputs(workflows, flow, assignment.step)
+    outputs = readable_outputs(workflows, workflow, assignment.step)
     return [(name, turn) for name, turn in outputs.items() if turn.number in sees]
 
 
 def _workflow(state: SessionState, assignment: Assigned) -> Workflow | None:
     workflows = state.request.workflows
-    return next((flow for flow in workflows if flow.number == assignment.plan), None)
+    return next((workflow for workflow in workflows if workflow.number == assignment.plan), None)
 
 
 def _memory(events: Sequence[Event], assignment: Assigned) -> str:
-    """Entries the memory offers. `remembers` are lines of the whole log, so `events` must begin
-    with its first.
+    """Return the remembered results that the step is offered, "" for none. `remembers` are lines of
+    the whole log, so `events` must begin with its first.
     """
     entries = []
     for line in assignment.remembers:
@@ -420,9 +424,9 @@ def _memory(events: Sequence[Event], assignment: Assigned) -> str:
     return prompts.fill(prompts.load("conductor/memory"), entries="\n".join(entries)) + "\n\n"
 
 
-def _candidates(state: SessionState, assignment: Assigned) -> str:
-    """Return the changes that a step chooses among, each with how its tests went."""
-    choice = _open_choice(state.events, assignment)
+def _changes_to_choose_among(state: SessionState, assignment: Assigned) -> str:
+    """Return the changes that a step chooses among, each with the results of its tests."""
+    choice = _open_choice(state.request, assignment)
     if choice is None:
         return ""
     turns = {turn.number: turn for turn in state.request.turns}
@@ -439,7 +443,7 @@ def _candidates(state: SessionState, assignment: Assigned) -> str:
 
 
 def _tests_of_copy(state: SessionState, number: int) -> str:
-    """Return how the tests went in the copy in which a turn worked."""
+    """Return the results of the tests in the copy in which a turn worked."""
     run = state.of_turn(number).request.tests
     if run is None or run.stale:
         return "The tests were not run in this copy."
@@ -460,93 +464,95 @@ MOST_FAILING = 10
 """Ids of failing tests that are named for one change."""
 
 
-def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None:
-    """Return the choice this step was given: it reads the outputs of all whose diffs wait."""
-    newest = {merge.turns: merge for merge in _merges_before(events, assignment)}
-    open_merges = [
-        merge for merge in newest.values() if merge.open and merge.plan == assignment.plan
-    ]
-    sees = set(assignment.sees) if isinstance(assignment.sees, tuple) else set()
-    return next(
-        (merge for merge in reversed(open_merges) if {turn for turn, _ in merge.diffs} <= sees),
-        None,
-    )
+def _open_choice(request: RequestState, assignment: Assigned) -> Merged | None:
+    """Return the open merge among whose changes the step chooses, None if there is none. The step
+    reads the outputs of all turns whose changes it chooses among.
+    """
+    if not isinstance(assignment.sees, tuple):
+        return None
+    newest = {merge.turns: merge for merge in _merges_before(request, assignment)}
+    for merge in reversed(newest.values()):
+        sees_all = all(turn in assignment.sees for turn, _ in merge.diffs)
+        if merge.open and merge.plan == assignment.plan and sees_all:
+            return merge
+    return None
 
 
-def _merges_before(events: Sequence[Event], assignment: Assigned) -> tuple[Merged, ...]:
+def _merges_before(request: RequestState, assignment: Assigned) -> tuple[Merged, ...]:
     """Return the merges of the request before a turn began."""
-    start = next(
-        i
-        for i in range(len(events) - 1, -1, -1)
-        if events[i] is assignment or _is_of_turn(events[i], assignment)
-    )
-    return SessionState(events[:start]).request.merges
+    events = request.events
+    start = len(events) - 1
+    while not _begins_turn(events[start], assignment.turn):
+        start -= 1
+    return tuple(event for event in events[:start] if isinstance(event, Merged))
 
 
-def _is_of_turn(event: Event, assignment: Assigned) -> bool:
-    return isinstance(event, Assigned) and event.turn == assignment.turn
+def _begins_turn(event: Event, number: int) -> bool:
+    return isinstance(event, Assigned) and event.turn == number
 
 
 def step_manifest(state: SessionState, number: int) -> StepManifest:
     """Return what the step of turn `number` of the newest request was shown, and which turns it was
     not.
     """
-    turns = state.request.turns
-    turn = next(turn for turn in turns if turn.number == number)
-    assignment = turn.assigned
-    before = [earlier for earlier in turns if earlier.number < number]
-    by_number = {earlier.number: earlier for earlier in turns}
-    sees = tuple(
-        (by_number[n].assigned.step, n)
-        for n in (assignment.sees if isinstance(assignment.sees, tuple) else ())
-        if n in by_number
-    )
-    own = tuple(
-        earlier.number
-        for earlier in before
-        if earlier.assigned.agent == assignment.agent and earlier.replies
-    )
-    open_to = {*own, *(n for _, n in sees)}
-    choice = _open_choice(state.events, assignment)
+    turns = {turn.number: turn for turn in state.request.turns}
+    assignment = turns[number].assigned
+    earlier = [turn for turn in turns.values() if turn.number < number]
+    own = [
+        turn.number for turn in earlier if turn.assigned.agent == assignment.agent and turn.replies
+    ]
+    outputs = []
+    if isinstance(assignment.sees, tuple):
+        for seen in assignment.sees:
+            if seen in turns:
+                outputs.append((turns[seen].assigned.step, seen))
+    visible = {*own, *(seen for _, seen in outputs)}
+    choice = _open_choice(state.request, assignment)
+    candidates = [turn for turn, _ in choice.diffs] if choice is not None else []
     return StepManifest(
-        own=own,
-        outputs=sees,
+        own=tuple(own),
+        outputs=tuple(outputs),
         memory=assignment.remembers,
-        candidates=tuple(n for n, _ in choice.diffs) if choice else (),
-        hidden=tuple(earlier.number for earlier in before if earlier.number not in open_to),
+        candidates=tuple(candidates),
+        hidden=tuple(turn.number for turn in earlier if turn.number not in visible),
     )
 
 
 MEMORY_ENTRIES = 12
 """Entries offered to one step, the newest first, and their characters in all."""
 MEMORY_LIMIT = 12_000
-ContentState = Callable[[Call], Awaitable[str]]
-"""The content a call would depend on now; "" where nobody can tell."""
+ContentKey = Callable[[Call], Awaitable[str]]
+"""Returns the key of the content that a call would depend on now; "" if it is unknown."""
 
 
 def known_results(events: Sequence[Event], plan: int) -> list[int]:
-    """Return the log lines of results that workflows (and turns) before plan `plan` of the newest
-    request found, the newest first, each call with the same content once.
+    """Return the log lines of results from before plan `plan` of the newest request, the newest
+    first, each call with the same content once.
 
-    Results of calls that changed something, failed or do not say what they depended on are left
-    out. So is what every step is shown anyway: what ran for the request before its first turn.
+    Results of calls that changed something, failed, or have no content key are left out. So are
+    those of fugu's calls before the request's first turn, which every step is shown anyway.
     """
-    bound = _bound(events, plan)
-    start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
-    begun = next(
-        (line for line in range(start, bound) if isinstance(events[line], Assigned)), bound
-    )
+    end = _line_of_outermost_plan(events, plan)
+    asked = _line_of_newest_request(events)
+    first_turn = asked
+    while first_turn < end and not isinstance(events[first_turn], Assigned):
+        first_turn += 1
     lines: dict[tuple[tuple[str, str], str], int] = {}
-    for line in range(bound - 1, -1, -1):
+    for line in range(end - 1, -1, -1):
         event = events[line]
-        if isinstance(event, ToolRan) and _usable(event) and not start < line < begun:
+        if not isinstance(event, ToolRan) or asked < line < first_turn:
+            continue
+        is_valid = bool(event.state) and event.ok and not event.changes
+        if is_valid and facts_of(event.call.tool).remembered:
             lines.setdefault((call_key(event.call), event.state), line)
     return list(lines.values())
 
 
-def _usable(event: ToolRan) -> bool:
-    is_usable = bool(event.state) and event.ok and not event.changes
-    return is_usable and facts_of(event.call.tool).remembered
+def _line_of_newest_request(events: Sequence[Event]) -> int:
+    line = len(events) - 1
+    while not isinstance(events[line], Asked):
+        line -= 1
+    return line
 
 
 def call_key(call: Call) -> tuple[str, str]:
@@ -559,38 +565,39 @@ def call_key(call: Call) -> tuple[str, str]:
         return call.tool, call.arguments
 
 
-def _bound(events: Sequence[Event], plan: int) -> int:
-    """Return the line of the plan, or of the outermost one around it. Workflows before it came
-    earlier.
-    """
-    lines = [line for line in range(len(events)) if isinstance(events[line], Planned)]
-    start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
-    own = [line for line in lines if line > start]
-    within = [event.within for line in own if isinstance(event := events[line], Planned)]
-    while (outer := within[plan - 1]) is not None:
+def _line_of_outermost_plan(events: Sequence[Event], plan: int) -> int:
+    """Return the line of plan `plan` of the newest request, or of the outermost plan around it."""
+    lines: list[int] = []
+    plans: list[Planned] = []
+    for line in range(_line_of_newest_request(events), len(events)):
+        event = events[line]
+        if isinstance(event, Planned):
+            lines.append(line)
+            plans.append(event)
+    while (outer := plans[plan - 1].within) is not None:
         plan = outer.plan
-    return own[plan - 1]
+    return lines[plan - 1]
 
 
 async def valid_results(
-    session: SessionState, plan: int, agent: str, state: ContentState
+    session: SessionState, plan: int, content_key: ContentKey
 ) -> tuple[int, ...]:
     """Return the log lines of remembered results that still hold, because the files they depend on
     are unchanged. The oldest come first.
     """
     chosen: list[int] = []
     remaining = MEMORY_LIMIT
-    states: dict[tuple[str, str], str] = {}
+    keys_now: dict[tuple[str, str], str] = {}
     for line in known_results(session.events, plan):
         ran = session.events[line]
         assert isinstance(ran, ToolRan)
-        size = min(len(ran.output), 2000)
+        size = min(len(ran.output), MEMORY_ENTRY_LIMIT)
         if len(chosen) == MEMORY_ENTRIES or size > remaining:
             break
         key = call_key(ran.call)
-        if key not in states:
-            states[key] = await state(ran.call)
-        if ran.state == states[key]:
+        if key not in keys_now:
+            keys_now[key] = await content_key(ran.call)
+        if ran.state == keys_now[key]:
             chosen.append(line)
             remaining -= size
     return tuple(sorted(chosen))
