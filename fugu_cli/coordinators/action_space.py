@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.formatting import plural
 from fugu_cli.session.events import (
     ANSWERED,
     BUDGET,
@@ -46,7 +47,7 @@ RECENT_REQUESTS = 3
 
 @dataclass(frozen=True)
 class RowAgent:
-    """A row of the head and who would take it; `why` says why nobody does."""
+    """A row of the head with the agent that it stands for; `why` says why it stands for none."""
 
     row: str
     member: Member | None
@@ -54,17 +55,18 @@ class RowAgent:
 
 
 def blended_price(price: Price | None) -> float:
-    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written; 0
-    for an unknown price."""
+    """Return an agent's price in USD per million tokens of a usual mix: three prompt tokens for
+    each token written; 0 for an unknown price.
+    """
     if price is None:
         return 0.0
     return (3 * price.input + price.output) / 4
 
 
 def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
-    """Slots for agents that do not name one, by price on a logarithmic scale cut into thirds.
-
-    The cheapest is always cheap and the dearest strong; where all cost the same, all are middle.
+    """Return the members, each with a slot. Those without one get it by price, on a logarithmic
+    scale cut into thirds. The cheapest agent is always cheap and the dearest strong; if all cost
+    the same, all are middle.
     """
     costs = {name: blended_price(price) for name, price in prices.items()}
     paid = [cost for cost in costs.values() if cost > 0]
@@ -157,16 +159,23 @@ def by_strength(members: Sequence[Member]) -> list[Member]:
 
 
 def _failed_recently(state: SessionState) -> set[str]:
-    recent = state.requests[-RECENT_REQUESTS:] if state.events else []
-    failed = (event for request in recent for event in request.events if isinstance(event, Failed))
-    return {event.what for event in failed if event.kind != BUDGET}
+    """Return the agents that failed in one of the newest requests, budgets left aside."""
+    failed: set[str] = set()
+    if not state.events:
+        return failed
+    for request in state.requests[-RECENT_REQUESTS:]:
+        for event in request.events:
+            if isinstance(event, Failed) and event.kind != BUDGET:
+                failed.add(event.what)
+    return failed
 
 
 def _newest_agent(events: Sequence[Event]) -> str | None:
-    begun = (
-        event for event in reversed(events) if isinstance(event, Assigned) and event.subtask is None
-    )
-    return next((event.agent for event in begun), None)
+    """Return the agent of the newest turn that is no subtask, None if there is no turn."""
+    for event in reversed(events):
+        if isinstance(event, Assigned) and event.subtask is None:
+            return event.agent
+    return None
 
 
 ONLY_CHOICE = "only choice"
@@ -182,10 +191,9 @@ def agents_out(
     state: SessionState, opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
     """Return the agents that are excluded, by name, with reasons: opted out, failed in this
-    request, or too expensive for it.
-
-    Also excluded, unless no other agent of `members` is left: agents that need an acceptance check
-    in a request that has none, and agents that see no pictures in one that has some.
+    request, or over a budget. Also excluded, unless no other agent of `members` is left: agents
+    that need an acceptance check in a request that has none, and agents that see no pictures in one
+    that has some.
     """
     opted_out = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
     excluded = {**opted_out, **state.request.failed_agents, **opted_out}
@@ -232,7 +240,7 @@ def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:
 def agents_out_of_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Return the agents that cannot take the next turn, with the reason. If it is to be a
+    """Return the agents that cannot take the next turn, with the reason. If it must be a
     verification, these include agents that may not verify the work.
     """
     excluded = agents_out(state, settings.opt_out, members)
@@ -244,10 +252,9 @@ def agents_out_of_turn(
 def agents_out_for_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Return the agents that cannot take the next turn, also by the cascade's slots.
-
-    If a Thinker is due, the newest Worker is excluded. If the strongest agent has worked in vain,
-    all weaker ones are, because they would solve far less of the work.
+    """Like `agents_out_of_turn`, with the exclusions by the cascade's slots. If a Thinker is due,
+    the newest Worker is excluded. If the strongest agent has worked in vain, all weaker ones are,
+    because they would solve far less of the work.
     """
     excluded = agents_out_of_turn(state, settings, members)
     if verifier_due(state):
@@ -269,9 +276,9 @@ CHEAPEST = "tests that failed before prove this small change: the cheapest agent
 def verifiers_out(
     state: SessionState, already_excluded: Mapping[str, Exclusion], members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Add the agents that may not verify the work as it is, unless nobody else is left: whoever
-    wrote a part of the diff, and of a small change that tests prove all but the cheapest. Where all
-    have written a part of it, the newest Worker does not verify.
+    """Add the agents that may not verify the present work, unless no other agent is left: every
+    author of the diff, and for a small change that tests prove, all but the cheapest agent. If
+    every agent is an author, only the newest Worker is added.
     """
     worker = newest_worker(state)
     authors = state.request.authors or ((worker,) if worker is not None else ())
@@ -286,10 +293,10 @@ def verifiers_out(
 
 
 def verifies_own_work(state: SessionState, agent: str) -> bool:
-    """Return whether the agent wrote a part of the newest request's diff, or answered it where
-    nothing was changed.
+    """Return whether the agent would verify its own work: it wrote a part of the newest request's
+    diff, or gave the answer if nothing was changed.
     """
-    return agent in (state.request.authors or (newest_worker(state),))
+    return agent in (state.request.authors or [newest_worker(state)])
 
 
 def _without(
@@ -307,10 +314,10 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
     """Return the end of a request in which all agents are excluded: by `budget` if more money would
     let one act, as given up if an agent said `UNABLE:`, else as failed.
     """
-    reasons = (
-        "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in excluded.items())
-        or "the pool is empty"
-    )
+    reasons = "the pool is empty"
+    if excluded:
+        each = [f"{name}: {str(why).rstrip('.')}" for name, why in excluded.items()]
+        reasons = "; ".join(each)
     if any(why.kind == BUDGET for why in excluded.values()):
         return Finished(
             reason="budget", message=f"no agent is left that the budget carries ({reasons})"
@@ -331,13 +338,14 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
 
 
 def _given_up(state: SessionState, why: str) -> Finished:
-    """Return the end of a request that agents gave up: `denied` where one had a call refused."""
+    """Return the end of a request that agents gave up: `denied` if a call of one was refused."""
     refused: dict[str, Permitted] = {}
     for turn in state.request.unable_turns:
         for run in turn.work:
             decision = run.permitted
-            in_the_way = not (decision.allowed or decision.by == ROLE or decision.plan_mode)
-            if in_the_way and not run.evidence:
+            if decision.allowed or decision.plan_mode or run.evidence:
+                continue
+            if decision.by != ROLE:
                 refused[decision.call.tool] = decision
     if not refused:
         return Finished(reason="unaccepted", message=why)
@@ -349,9 +357,9 @@ def _given_up(state: SessionState, why: str) -> Finished:
 
 
 def roles_out(state: SessionState) -> dict[Role, str]:
-    """Return the roles that make no sense now, with the reason. Work that nothing speaks against is
-    verified next; work without a last word has failed, unless a Thinker sees it otherwise; after a
-    REVISE somebody works first; a Thinker is followed by another role. A plan is made by a Worker.
+    """Return the roles that are excluded now, with the reason. Work without objections is verified
+    next; work without a last word has failed, unless a Thinker asks to verify it; after a REVISE
+    somebody works first; a Thinker is followed by another role. A plan is made by a Worker.
     """
     if state.request.asks_for_plan and not state.request.is_work:
         return {"verifier": ONE_PLAN, "thinker": ONE_PLAN}
@@ -373,7 +381,9 @@ def roles_out(state: SessionState) -> dict[Role, str]:
 def roles_out_for_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[Role, str]:
-    """Return the same by the cascade's slots as well: no Worker where a Thinker is due."""
+    """Like `roles_out`, with the exclusions by the cascade's slots: no Worker while a Thinker is
+    due.
+    """
     due: dict[Role, str] = {"worker": THINKER_DUE} if thinker_due(state, settings, members) else {}
     return {**roles_out(state), **due}
 
@@ -381,40 +391,43 @@ def roles_out_for_turn(
 def thinker_due(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> bool:
-    """Return whether all of the strongest agents that are left have worked in vain, another agent
-    than the newest Worker is there to think, and turns are left for it, a Worker and a Verifier.
+    """Return whether a Thinker is to act next: all of the strongest agents that are left have
+    worked in vain, an agent other than the newest Worker can think, and turns are left for it, a
+    Worker and a Verifier.
     """
-    left = settings.turns - turns_taken(state)
-    if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(state).keys():
+    turns_left = settings.turns - turns_taken(state)
+    if not settings.roles or turns_left < len(ROLES):
+        return False
+    excluded_roles = roles_out(state)
+    if "worker" in excluded_roles or "thinker" in excluded_roles:
         return False
     excluded = agents_out(state, settings.opt_out, members) | agents_that_gave_up(state)
     able = [member for member in members if member.name not in excluded]
-    top = max(map(slot_level, able), default=0)
     worked = [member.name for member in members_so_far(state, members)]
+    if not able or not worked:
+        return False
+    top = max(slot_level(member) for member in able)
     strongest = {member.name for member in able if slot_level(member) == top}
-    return (
-        bool(strongest)
-        and strongest <= {*worked}
-        and any(member.name != worked[-1] for member in able)
-    )
+    another_can_think = any(member.name != worked[-1] for member in able)
+    return strongest <= set(worked) and another_can_think
 
 
 def _after_thinker(state: SessionState) -> dict[Role, str]:
-    """Return the Thinker with the reason, where the newest turn that came to its end was a
-    Thinker's. An agent that was only asked which agent to ask has thought of nothing.
+    """Return the exclusion of the Thinker if the newest completed turn was a Thinker's. Turns that
+    only chose the next agent do not count.
     """
-    ended = [
-        turn
-        for turn in state.request.turns
-        if turn.replies and not (turn.failed or turn.interrupted or turn.assigned.chooses)
-    ]
-    if ended and ended[-1].assigned.role == "thinker":
-        return {"thinker": "a Thinker has just spoken"}
+    for turn in reversed(state.request.turns):
+        is_cut = turn.failed or turn.interrupted or not turn.replies
+        if is_cut or turn.assigned.chooses:
+            continue
+        if turn.assigned.role == "thinker":
+            return {"thinker": "a Thinker has just spoken"}
+        break
     return {}
 
 
 def verifier_due(state: SessionState) -> bool:
-    """Return whether finished work waits for a Verifier, or a Thinker asks for one where the work
+    """Return whether finished work waits for a Verifier, or a Thinker asks for one when the work
     may be verified.
     """
     return "worker" in roles_out(state) or thinker_suggestion(state) == "verifier"
@@ -449,7 +462,7 @@ def _newest(state: SessionState) -> Turn | None:
 
 
 def thinker_suggestion(state: SessionState) -> Role | None:
-    """Return the role that the newest turn's Thinker asked for, if it may act now."""
+    """Return the role that the newest Thinker asked for, if that role may act now."""
     turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted:
         return None
@@ -496,15 +509,15 @@ def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Fin
 
 
 def accepted_end(by: AcceptedBy, agent: str = "", what: str = "") -> Finished:
-    """Return the end of an accepted request. `what` was done, as a clause."""
+    """Return the end of an accepted request. `what` is a clause on the work."""
     words = acceptance_words(by, agent)
     message = f"{what}; {words}" if what else words
     return Finished(reason="accepted", message=message, accepted_by=by, judge=agent)
 
 
 def _failures_stay_unknown(state: SessionState) -> bool:
-    """Return whether tests fail whose earlier state is unknown, and the Worker that was told of
-    them has already worked on them.
+    """Return whether tests fail whose earlier results are unknown, although a Worker that was shown
+    them has tried to mend them.
     """
     if not state.request.failing_unknown:
         return False
@@ -513,8 +526,8 @@ def _failures_stay_unknown(state: SessionState) -> bool:
 
 
 def end_without_agents(state: SessionState) -> Finished | None:
-    """Return the end of a request all of whose agents failed or are too dear; None while one can
-    act.
+    """Return the end of a request in which every agent failed or is over a budget; None while one
+    can act.
     """
     if state.opened is None or not state.opened.pool:
         return None
@@ -538,24 +551,21 @@ def _accepted(state: SessionState, turn: Turn) -> bool:
 
 
 def _answered(state: SessionState, turn: Turn) -> bool:
-    """Return whether a Worker came to its last word without giving up, nothing was changed but what
-    the user may have saved while a command ran, and no check of the user's asks for more. A plan
-    meets no check.
+    """Return whether the turn answers a request that changes no file: a Worker said its last word
+    without giving up, and no check of the user's is unmet. A plan need not meet checks.
     """
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted or state.request.is_work:
         return False
-    if turn.unable is not None:
+    if turn.unable is not None or not turn.concluded or not turn.text.strip():
         return False
-    checks = () if state.request.asks_for_plan else state.request.unmet_checks
-    asks_for_more = any(check.by == "user" for check in checks)
-    return turn.concluded and bool(turn.text.strip()) and not asks_for_more
+    if state.request.asks_for_plan:
+        return True
+    return not any(check.by == "user" for check in state.request.unmet_checks)
 
 
 def _limit_message(session: SessionState, taken: int) -> str:
-    why = session.request.acceptance_blocker
-    state = f" {why[0].upper()}{why[1:]}." if why else ""
-    again = "`fugu run --continue` goes on from here."
-    return (
-        f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted "
-        f"result.{state} {again}"
-    )
+    sentences = [f"stopped after {plural(taken, 'turn')} without an accepted result."]
+    if blocker := session.request.acceptance_blocker:
+        sentences.append(f"{blocker[0].upper()}{blocker[1:]}.")
+    sentences.append("`fugu run --continue` goes on from here.")
+    return " ".join(sentences)

@@ -166,10 +166,10 @@ class ComposedHead:
         assigned = await _Decision(
             self._members, self._settings, self._kinds, self._table, state
         ).assign(able, excluded, started)
-        return await self._with_choice_of_cascade(assigned, state)
+        return await self._with_cascades_choice(assigned, state)
 
-    async def _with_choice_of_cascade(self, assigned: Assigned, state: SessionState) -> Assigned:
-        """Return the decision with the agent that the cascade would have asked."""
+    async def _with_cascades_choice(self, assigned: Assigned, state: SessionState) -> Assigned:
+        """Return the decision with a note of the agent that the cascade would have chosen."""
         of_cascade = await self._cascade.decide(state)
         if assigned.scores is None or not isinstance(of_cascade, Assigned):
             return assigned
@@ -178,7 +178,7 @@ class ComposedHead:
 
 
 class _Decision:
-    """One decision: what is known of each agent now."""
+    """One decision, with the success rates and costs that are known at this moment."""
 
     def __init__(
         self,
@@ -205,29 +205,33 @@ class _Decision:
     async def assign(
         self, able: Sequence[Member], excluded: Mapping[str, Exclusion], started: float
     ) -> Assigned:
+        """Return the next turn. `started` is the `perf_counter` at which the decision began."""
         values = self.values(able)
         kinds = await self._kind_weights(able, values)
         role = self._role(able, kinds)
-        barred = dict(excluded)
-        barred.update(self._barred_in_role(role, able, kinds))
-        candidates = [member for member in able if member.name not in barred]
-        scores = {
-            member.name: sum(
+        barred = {**excluded, **self._barred_in_role(role, able, kinds)}
+        scores = {}
+        for member in self._members:
+            scores[member.name] = sum(
                 weight * values[request_kind].get(member.name, NOT_CARRIED)
                 for request_kind, weight in kinds.weights.items()
             )
-            for member in self._members
-        }
         logits = [scores[member.name] / TEMPERATURE for member in self._members]
         masked = {index for index, member in enumerate(self._members) if member.name in barred}
         chances = probabilities(logits, masked, self._settings.temperature)
+        candidates = [member for member in able if member.name not in barred]
         chosen = self._choose(role, candidates, scores, kinds, chances)
-        timings = kinds.reading.milliseconds if kinds.reading else DecisionTimings()
+        timings, tokens = DecisionTimings(), 0
+        if kinds.reading is not None:
+            timings, tokens = kinds.reading.milliseconds, kinds.reading.tokens
         kinds_read: dict[str, float] = dict(kinds.weights.items()) if kinds.recorded else {}
         turn_costs = expected_turn_costs(
             self._state, self._members, role, self._outcomes.counts, kinds_read
         )
-        head = milliseconds_since(started) - timings.total
+        estimates = [
+            self._estimate(member, kinds, scores, able, turn_costs) for member in self._members
+        ]
+        head = max(milliseconds_since(started) - timings.total, 0.0)
         return Assigned(
             turn=action_space.next_turn_number(self._state),
             agent=chosen.name,
@@ -239,16 +243,13 @@ class _Decision:
                 row_logits=rounded_for_log(logits),
                 row_probabilities=rounded_for_log(chances),
                 masked=tuple((name, str(why)) for name, why in barred.items()),
-                tokens=kinds.reading.tokens if kinds.reading else 0,
+                tokens=tokens,
                 temperature=self._settings.temperature,
                 kinds=tuple(kinds.weights.items()) if kinds.recorded else (),
                 kinds_from=kinds.source,
-                estimates=tuple(
-                    self._estimate(member, kinds, scores, able, turn_costs)
-                    for member in self._members
-                ),
+                estimates=tuple(estimates),
             ),
-            milliseconds=timings.model_copy(update={"head": round(max(head, 0.0), 3)}),
+            milliseconds=timings.model_copy(update={"head": round(head, 3)}),
         )
 
     # --- what is known --------------------------------------------------------------------------
@@ -265,23 +266,20 @@ class _Decision:
         )
         values = {}
         for request_kind in KINDS:
-            candidates = [
-                Candidate(
-                    member.name,
-                    self._rates[member.name, request_kind].rate,
-                    self._costs[member.name],
-                )
-                for member in able
-            ]
+            candidates = []
+            for member in able:
+                rate = self._rates[member.name, request_kind].rate
+                candidates.append(Candidate(member.name, rate, self._costs[member.name]))
             values[request_kind] = values_of_asking(candidates, failed, limits)
         return values
 
     async def _kind_weights(
         self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
     ) -> _Kinds:
-        """Return the weights of the kinds of request. In this order they come from: the decision
-        recorded before, the shares of earlier requests if the kind does not change the choice, the
-        language model that reads the request, the shares of earlier requests.
+        """Return the weights of the kinds of request. The first of these sources that is available
+        counts: an earlier decision of this request, the shares of earlier requests if the kind does
+        not change the choice, the language model that reads the request, the shares of earlier
+        requests.
         """
         if (recorded := recorded_kinds(self._state)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
@@ -305,7 +303,7 @@ class _Decision:
         )
 
     def _typical_rate(self, member: Member, kinds: _Kinds) -> SuccessRate:
-        """Return the rate in the likeliest kind, for what is uncertain about it."""
+        """Return the agent's rate in the likeliest kind, with its uncertainty."""
         return self._rates[member.name, kinds.likeliest]
 
     # --- roles ----------------------------------------------------------------------------------
@@ -321,8 +319,8 @@ class _Decision:
         return "thinker" if self._thinker_is_due(able, kinds) else "worker"
 
     def _thinker_is_due(self, able: Sequence[Member], kinds: _Kinds) -> bool:
-        """Return whether every agent that may be the best has worked without success and another
-        one can think.
+        """Return whether all agents that may be the best have worked without success, and another
+        agent can think.
         """
         excluded_roles = action_space.roles_out(self._state)
         left = self._settings.turns - action_space.turns_taken(self._state)
@@ -341,7 +339,7 @@ class _Decision:
     def _barred_in_role(
         self, role: Role, able: Sequence[Member], kinds: _Kinds
     ) -> dict[str, Exclusion]:
-        """Return the able agents that may not take the role now, where others can."""
+        """Return the able agents that may not take the role now, unless no other agent can."""
         if role == "verifier":
             return action_space.verifiers_out(self._state, {}, able)
         if role == "thinker":
@@ -359,14 +357,12 @@ class _Decision:
         kinds: _Kinds,
         chances: Sequence[float],
     ) -> Member:
-        if not self._settings.sample:
-            draw = None
-        else:
+        """Return the agent that takes the role; with the setting `sample` one drawn by `chances`."""
+        if self._settings.sample:
             request = len(self._state.requests)
             turn = action_space.next_turn_number(self._state)
-            draw = random.Random(f"{self._settings.seed}/{request}/{turn}")
-        if draw is not None:
-            return self._members[pick_row(chances, draw)]
+            generator = random.Random(f"{self._settings.seed}/{request}/{turn}")
+            return self._members[pick_row(chances, generator)]
         if role == "verifier":
             return self._choose_verifier(candidates, kinds)
         if role == "thinker":
@@ -376,7 +372,7 @@ class _Decision:
     def choices_by_kind(
         self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
     ) -> set[str]:
-        """Return the agents that would act next, if the request was of one kind or another."""
+        """Return the agents that would act next: one for each kind that the request may be of."""
         if len(able) == 1:
             return {able[0].name}
         verifiers: list[Member] = []
@@ -463,8 +459,9 @@ class _Decision:
         )
 
     def _cost_about_the_same(self, first: Member, second: Member) -> bool:
-        """Compare what runs cost where both agents have turns of their own, else what their tokens
-        cost: how many tokens an agent without turns needs is a guess.
+        """Return whether two agents cost about the same: by the costs of their turns if both have
+        had turns, else by the prices of their tokens, because it is a guess how many tokens an
+        agent without turns needs.
         """
         costs = [self._costs[first.name], self._costs[second.name]]
         agents_with_turns = {count.agent for count in self._outcomes.counts if count.turns > 0}
@@ -475,7 +472,7 @@ class _Decision:
         return max(costs) <= min(costs) * ABOUT_ONE_PRICE
 
     def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
-        """Return the cheapest where tests pass, else the agent that is most often right."""
+        """Return the cheapest agent if the tests pass, else the one that is most often right."""
         run = self._state.request.tests
         if run is not None and run.passes:
             return min(candidates, key=lambda member: self._costs[member.name])
@@ -538,8 +535,10 @@ class _Decision:
         parts = [f"{solves} {self._rate(chosen, kinds):.0%} of {requests}"]
         if overall:
             in_kind, _ = self._experience(chosen, kinds)
-            of_these = "" if in_kind == overall else f", {in_kind} of this kind"
-            parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
+            counts = plural(overall, "outcome")
+            if in_kind != overall:
+                counts += f", {in_kind} of this kind"
+            parts[0] += f" ({counts})"
         if chosen.name in turn_costs:
             parts.append(turn_costs[chosen.name].text)
         best = max(candidates, key=lambda member: scores[member.name])
@@ -565,13 +564,13 @@ def recorded_kinds(state: SessionState) -> dict[Kind, float] | None:
 
 
 def is_carried(value: float) -> bool:
-    """Return whether a value is one of an agent that the budget carries."""
+    """Return whether the value is that of an agent whose run the budget allows."""
     return value > NOT_CARRIED / 2
 
 
 def budget_left(state: SessionState) -> float:
-    """Return what the newest request's budgets left before this decision (USD), infinite without
-    a budget.
+    """Return the rest of the newest request's budget before this decision (USD), infinite without a
+    budget.
     """
     for event in reversed(state.request.events):
         if isinstance(event, BudgetLeft):
@@ -587,8 +586,8 @@ def kind_shares(outcomes: OutcomesKnown) -> dict[Kind, float]:
 
 
 def request_words(state: SessionState, shortest: int = 30) -> str:
-    """Return the user's words of the newest request, with those of the request before where they
-    are fewer than about `shortest` tokens.
+    """Return the user's words of the newest request, with those of the request before if they are
+    fewer than about `shortest` tokens.
     """
     words = [request.asked.wanted for request in state.requests if request.asked is not None]
     if not words:
@@ -599,9 +598,9 @@ def request_words(state: SessionState, shortest: int = 30) -> str:
 
 
 def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) -> dict[str, float]:
-    """Return what a turn of each agent is expected to cost (USD). Whoever has no turns of its own
-    needs as many tokens as the others needed here. An agent whose price nobody knows costs what the
-    middle agent does.
+    """Return the expected cost of a turn of each agent (USD). An agent without turns of its own is
+    assumed to need as many tokens as the others did. An agent of unknown price is assumed to cost
+    as much as the middle agent.
     """
     prices = {
         member.name: action_space.blended_price(member.price)
@@ -630,7 +629,7 @@ def _by_kind(pairs: Sequence[tuple[str, float]]) -> dict[Kind, float]:
 
 
 def _unless_all(able: Sequence[Member], names: Collection[str], why: str) -> dict[str, Exclusion]:
-    """Return an exclusion for each of `names`, nothing where nobody would be left."""
+    """Return an exclusion for each of `names`, or none if no agent would be left."""
     if all(member.name in names for member in able):
         return {}
     return {member.name: Exclusion(message=why) for member in able if member.name in names}
