@@ -137,6 +137,30 @@ TERMINAL = Palette(
 """The terminal's own colours: for lines of `fugu run` and other commands, whatever the ground
 is.
 """
+
+
+def without_colours(palette: Palette) -> Palette:
+    """Return a palette that only has bold, dim, underlined and reversed text."""
+    return Palette(
+        name=palette.name,
+        dark=palette.dark,
+        grounds=("", "", ""),
+        text="",
+        dim="dim",
+        accent="bold",
+        user="bold",
+        good="",
+        bad="bold",
+        warn="bold",
+        added="",
+        removed="",
+        added_words="bold underline",
+        removed_words="bold underline",
+        code="ansi_dark",
+        cursor="reverse",
+    )
+
+
 PALETTES = {palette.name: palette for palette in (DARK, LIGHT, CONTRAST)}
 
 

@@ -19,11 +19,12 @@ from textual.keys import Keys, key_to_character
 from textual.worker import WorkerFailed
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.ui.drawing import Palette
+from fugu_cli.ui.drawing import Palette, without_colours
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.themes import (
     ASK_BACKGROUND,
     BackgroundTold,
+    WithoutColours,
     find_palette,
     guess_palette,
     palette_of_ground,
@@ -169,8 +170,12 @@ class TerminalApp(App[int], inherit_bindings=False):
         return self.palette
 
     def _wear(self, palette: Palette) -> None:
-        self.palette = palette
         theme = textual_theme(palette)
+        if os.environ.get("NO_COLOR"):
+            # in place of Textual's filter, which leaves greys
+            self._filters = [WithoutColours(palette.grounds[0])]
+            palette = without_colours(palette)
+        self.palette = palette
         self.register_theme(theme)
         self.theme = theme.name
         for screen in self.screen_stack if self.is_running else ():

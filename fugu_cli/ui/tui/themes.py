@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.color import ColorSystem
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.color import Color, ColorParseError
+from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
 
 from fugu_cli.ui.drawing import CONTRAST, DARK, LIGHT, PALETTES, Palette, terminal_colours
@@ -162,6 +165,37 @@ def textual_theme(palette: Palette) -> Theme:
         panel=panel,
         variables={"border-blurred": panel, "muted": palette.dim},
     )
+
+
+SEEN_DIFFERENCE = 0.2
+"""Difference in brightness, of 1.0, from which a background marks what stands on it."""
+
+
+class WithoutColours(LineFilter):
+    """Removes all colours, as NO_COLOR asks. A background that marks something, such as the cursor
+    or a selection, becomes reversed text.
+    """
+
+    def __init__(self, ground: str) -> None:
+        """Create the filter for a theme whose background is `ground`."""
+        super().__init__()
+        self._ground = Color.parse(ground).brightness
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments without colours."""
+        del background
+        return [
+            Segment(text, self._without_colours(style) if style is not None else None, control)
+            for text, style, control in segments
+        ]
+
+    def _without_colours(self, style: Style) -> Style:
+        plain = style.without_color
+        ground = style.bgcolor
+        if ground is None or ground.is_default:
+            return plain
+        difference = abs(Color.from_rich_color(ground).brightness - self._ground)
+        return plain + Style(reverse=True) if difference > SEEN_DIFFERENCE else plain
 
 
 @dataclass

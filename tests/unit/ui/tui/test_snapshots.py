@@ -154,7 +154,7 @@ COLOUR_MODES = {
 
 def with_colours(app: App[int]) -> str:
     """Return the screen with escape sequences, as this terminal would get them. Every text differs
-    enough from its background to be read.
+    enough from its background to be read, or has the terminal's own colours where none are wanted.
     """
     system = COLOR_SYSTEMS[app.console.color_system or "truecolor"]
     lines = []
@@ -162,7 +162,9 @@ def with_colours(app: App[int]) -> str:
         line = ""
         for segment in Segment.simplify(strip):
             style = segment.style or Style.null()
-            if re.search(r"\w", segment.text):
+            if app.no_color:
+                assert style == style.without_color, (segment.text, str(style))
+            elif re.search(r"\w", segment.text):
                 assert contrast(style, system) >= 4.5, (segment.text, str(style))
             line += style.update_link(None).render(segment.text, color_system=system)
         lines.append(line)
