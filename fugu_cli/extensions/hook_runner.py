@@ -43,7 +43,7 @@ from fugu_cli.extensions.repository_code import (
     paths_in_repository,
 )
 from fugu_cli.messages import Call
-from fugu_cli.safety.paths import real_path
+from fugu_cli.safety.paths import inside, real_path
 from fugu_cli.safety.programs import search_path_outside
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
@@ -240,15 +240,25 @@ class HookRunner:
         if each of its commands runs files that are as the user trusted them.
         """
         confined = hook.own or await asyncio.to_thread(_is_confined, workspace)
-        if not confined:
-            root = real_path(workspace.root)
-            commands = command_words(hook.command, root)
-            named = [paths_in_repository(words, root) for words in commands]
-            code = self.code
-            if not named or code is None or not all(code.holds(paths, root) for paths in named):
-                return HookAnswer(fault=NOT_CONFINED, unsure=True)
+        if not confined and not self._runs_what_was_trusted(hook, real_path(workspace.root)):
+            return HookAnswer(fault=NOT_CONFINED, unsure=True)
         more = {} if confined else NO_COMPILED_FILES
         return await _run_command(hook, hook_input, workspace, more)
+
+    def _runs_what_was_trusted(self, hook: Hook, root: Path) -> bool:
+        """Return whether each command of a hook runs files of the repository that are as the user
+        trusted them, or files of the user's plugin, which lies outside.
+        """
+        plugin = real_path(hook.plugin_root) if hook.plugin else root
+        commands = command_words(hook.command, plugin)
+        if plugin != root and not inside(plugin, root):
+            return bool(commands) and all(
+                paths_in_repository(words, plugin) and not paths_in_repository(words, root)
+                for words in commands
+            )
+        named = [paths_in_repository(words, root) for words in commands]
+        code = self.code
+        return bool(named) and code is not None and all(code.holds(paths, root) for paths in named)
 
     def begin(self, hook: Hook, workspace: Workspace, event: _EventInput) -> None:
         """Run the hook in the background and ignore its answer."""

@@ -399,6 +399,27 @@ def test_without_a_sandbox_a_repositorys_hook_runs_only_what_is_as_it_was_truste
     assert (refused in play.permitted()[0][2]) is not runs
 
 
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [("sh $CLAUDE_PLUGIN_ROOT/ok.sh", True), ("sh $CLAUDE_PLUGIN_ROOT/ok.sh && make it", False)],
+)
+def test_without_a_sandbox_a_plugins_hook_runs_what_the_plugin_brings(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    repository(tmp_path / "repo")
+    plugin = tmp_path / "plugin"
+    plugin.mkdir()
+    (plugin / "ok.sh").write_text(f"touch {tmp_path}/ran\n")
+    of_plugin = hook("PreToolUse", command).model_copy(
+        update={"own": False, "plugin": "helper", "plugin_root": str(plugin)}
+    )
+    play = Play(
+        tmp_path, (of_plugin,), code=trust.trusted_code(tmp_path / "data", tmp_path / "repo")
+    )
+    play.run()
+    assert (tmp_path / "ran").exists() is runs
+
+
 def test_a_request_for_permission_is_answered_with_no_and_its_words(tmp_path: Path) -> None:
     said = {"behavior": "deny", "message": "not on Fridays"}
     answer = json.dumps(

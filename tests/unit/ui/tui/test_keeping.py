@@ -5,6 +5,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from fugu_cli.app.preferences import InputHistory, Preferences, PreferencesFile
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
@@ -84,6 +86,20 @@ def test_ignored_files_are_not_offered_and_hidden_ones_are(project: Path) -> Non
     (project / ".github").mkdir()
     (project / ".github" / "ci.yml").write_text("")
     assert sorted(list_files(project)) == [".github/ci.yml", ".gitignore", "kept.txt"]
+
+
+def test_a_configuration_of_ripgrep_in_the_folder_starts_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = project / "evil.sh"
+    program.write_text(f"#!/bin/sh\ntouch {project}/ran\n")
+    program.chmod(0o755)
+    (project / ".ripgreprc").write_text(
+        f"--hostname-bin={program}\n--hyperlink-format=default\n--color=always\n"
+    )
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", ".ripgreprc")
+    list_files(project)
+    assert not (project / "ran").exists()
 
 
 def test_names_that_no_text_can_mention_are_not_offered(project: Path) -> None:
