@@ -399,7 +399,7 @@ def _folded_result(
         last_lines = _last_lines(result, has_keys=has_keys)
         return _set_off(last_lines, width, palette) if last_lines else []
     if not result.ok:
-        return _set_off(flatten(result.output, 300), width, palette)[:2]
+        return _set_off(flatten(result.output, 300), width, palette)[:LAST_LINES]
     return []
 
 
@@ -462,9 +462,9 @@ def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
     lines: list[StyledLine] = []
     for item in items_of(block.call):
         sign, tone = signs[item.status]
-        lines += indent_lines(
-            wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone)
-        )
+        first, *rest = wrap_lines(sanitize_for_screen(item.text), width - 6, tone) or [BLANK]
+        lines += indent_lines([first], (f"    {sign} ", tone))
+        lines += indent_lines(rest, ("      ", ""))
     return lines
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.color import ColorSystem
 
 from fugu_cli.acp.updates import LogUpdates
@@ -727,6 +728,19 @@ def run_of(
         Permitted(turn=turn, call=call, allowed=True, by=by),
         ToolRan(turn=turn, call=call, output=output, ok=True),
     ]
+
+
+def test_a_wrapped_item_of_the_todo_list_has_one_sign() -> None:
+    items = [{"text": "漢字" * 20 + " and more", "status": "in_progress"}]
+    call = Call.make("1", "todo", items=items)
+    ran = ToolRan(turn=1, call=call, output="kept", ok=True)
+    permitted = Permitted(turn=1, call=call, allowed=True, by="policy")
+    block = ToolBlock(call, permitted, result=ran)
+    drawn = text(block_drawing.tool_lines(block, 50, DARK, unfolded=False))[1:]
+    assert len(drawn) == 3
+    assert drawn[0].startswith("    ◐ 漢字")
+    assert all(line.startswith("      ") and "◐" not in line for line in drawn[1:])
+    assert all(cell_len(line) <= 50 for line in drawn)
 
 
 def test_a_folded_command_counts_the_lines_that_it_printed() -> None:
