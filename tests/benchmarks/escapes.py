@@ -36,6 +36,11 @@ MEANS = {
 }
 OTHERS = {
     "a hostile repository: things that git, Python, fugu or the shell would run": ("tests/acceptance/test_hostile.py",),
+    "what an agent wrote, started by fugu itself: servers, hooks, programs on PATH": (
+        "tests/acceptance/test_repository_servers.py", "tests/acceptance/test_git_programs.py",
+        "tests/unit/safety/test_programs.py",
+    ),
+    "links swapped into a path while a command runs": ("tests/unit/tools/test_swapped_links.py",),
     "commands to the terminal, names of MCP servers and tools among the places": (
         "tests/acceptance/test_escape_sequences.py", "tests/unit/ui/test_clean.py", "tests/unit/ui/tui/test_text.py",
     ),
