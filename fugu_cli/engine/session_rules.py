@@ -39,6 +39,8 @@ MOST_CHANGED = 10
 """Changed files that are named."""
 MOST_USER_RULES = 300
 """Characters of the user's own rules."""
+FILE_TOOLS = "read, write, edit, apply_patch, list, glob and grep"
+"""The tools that read and write files outside of the sandbox."""
 
 WORDS = {
     CallClass.EDIT: "editing files of the repository",
@@ -185,11 +187,11 @@ def _confinement(sandbox: Sandbox | None) -> str:
     network = "with the network" if sandbox.settings.network else "without network"
     folder = "/tmp" if sandbox.mechanism.has_private_mounts else "$TMPDIR"
     more = [str(path) for path in sandbox.settings.writable]
-    places = ["the repository", *map(quoted_path, more), f"{folder} (private: for scratch files)"]
+    scratch = f"{folder} (private, for scratch files; {FILE_TOOLS} do not reach it)"
+    places = ["the repository", *map(quoted_path, more), scratch]
     return (
         f"bash, run_tests and acceptance checks run in a sandbox, {network}; they write at most in "
-        f"{', '.join(places)}. The file tools (read, write, edit, apply_patch, list, glob, grep) do "
-        f"not reach that {folder}"
+        f"{', '.join(places)}"
     )
 
 

@@ -38,7 +38,9 @@ def test_the_first_request_says_where_it_works_and_what_the_mode_refuses(
     assert asked.startswith("whatever leaves the repository"), rules["Mode"]
     assert refused == "what undo cannot bring back", "that is refused whoever could be asked"
     assert rules["Commands"].startswith("bash, run_tests and acceptance checks run in a sandbox")
-    assert "The file tools (read, write, edit, apply_patch, list, glob, grep)" in rules["Commands"]
+    assert (
+        "read, write, edit, apply_patch, list, glob and grep do not reach it" in rules["Commands"]
+    )
     assert rules["User's rules"] == "denied: bash(curl *)"
 
 
