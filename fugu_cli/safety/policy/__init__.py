@@ -9,7 +9,7 @@ needs a yes every time, an ask rule, an allow rule, then the table of decisions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ Decides = Callable[[CallClass], Decision]
 GO_ON_WITHOUT = "Go on without it, or say in your answer that it is needed."
 """The way out for an agent where nothing that it can do makes the call run."""
 PLAN_WAY_OUT = "Go on with reading, and say in your answer what is to be done."
+PRIVATE_TMP = "Commands have a /tmp of their own, whose files only bash reads and writes."
 RULE_SHOWN_AT_MOST = 400
 """Characters of a rule that a refusal spells out."""
 NO_SANDBOX = "no sandbox holds here, so that it would run with the user's own rights"
@@ -189,6 +190,8 @@ def judge(
         case = _program_case(tool, arguments, rules, root, sandbox_holds, decides)
     elif tool.names_files:
         case = _paths_case(tool, arguments, rules, root)
+        if sandbox_holds and case.call_class is CallClass.OUTSIDE and _is_in_tmp(case.paths, root):
+            case = replace(case, way_out=f"{PRIVATE_TMP} {case.way_out}")
     else:
         case = _subject_case(tool, str(arguments.get(tool.subject, "")), rules)
     judgement = _apply_rules(case, rules, sandbox_holds, decides)
@@ -356,6 +359,12 @@ def _paths_case(
         paths=tuple(paths),
         way_out=_way_out(f"{'read' if reads else 'write'}({name})"),
     )
+
+
+def _is_in_tmp(paths: Sequence[Path], root: Path) -> bool:
+    """Return whether all paths are in /tmp, where a command has a folder of its own."""
+    outside = [path for path in paths if inside(path, Path("/tmp")) and not inside(path, root)]
+    return bool(paths) and len(outside) == len(paths)
 
 
 def _protected_reason(path: Path, rules: Rules, root: Path, reads: bool) -> str:

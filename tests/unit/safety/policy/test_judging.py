@@ -793,3 +793,14 @@ def test_a_number_at_the_end_of_a_line_is_a_word_and_before_a_redirection_a_desc
         for command in parse_line(line).commands
     ]
     assert words == [["head", "-n", "1"], ["ls", "5"], ["ls"], ["head", "-n", "1"]]
+
+
+@pytest.mark.parametrize("tool", ["read", "write"])
+def test_a_file_tool_that_is_refused_in_tmp_says_that_bash_has_another(
+    tool: str, root: Path
+) -> None:
+    call = Call.make("1", tool, path="/tmp/repro.py", content="")
+    private = judge(call, Rules(), root, sandbox_holds=True, somebody_to_ask=False)
+    assert private.way_out.startswith("Commands have a /tmp of their own")
+    shared = judge(call, Rules(), root, sandbox_holds=False, somebody_to_ask=False)
+    assert "/tmp of their own" not in shared.way_out
