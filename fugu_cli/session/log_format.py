@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fugu_cli.messages import Value
 from fugu_cli.session.events import FORMAT, RECORDED, Opened, Recorded
 from fugu_cli.system.bounded_json import parse_json
 
@@ -35,6 +36,27 @@ class UnreadableFormat(ValueError):
     """A session of a form that is no longer read."""
 
 
+_field_names: dict[frozenset[str], set[str]] = {}
+
+
+def _share_field_names(value: Value) -> None:
+    """Let all values that were read with the same fields share the set of their names.
+
+    pydantic keeps such a set in each value. In a long session they are half of the memory of its
+    events. Values are frozen, and a copy of one gets a set of its own.
+    """
+    names = value.__pydantic_fields_set__
+    shared = _field_names.setdefault(frozenset(names), names)
+    object.__setattr__(value, "__pydantic_fields_set__", shared)
+    for part in value.__dict__.values():
+        if isinstance(part, Value):
+            _share_field_names(part)
+        elif isinstance(part, tuple):
+            for item in part:
+                if isinstance(item, Value):
+                    _share_field_names(item)
+
+
 class LineReader:
     """Parses the lines of one session in their order."""
 
@@ -49,6 +71,7 @@ class LineReader:
             record = self._parse_earlier(line)
         if isinstance(record.event, Opened):
             self._format = record.event.format
+        _share_field_names(record.event)
         return record
 
     def _parse_earlier(self, line: bytes) -> Recorded:

@@ -354,3 +354,18 @@ def test_a_session_of_this_fugu_or_an_older_one_is_opened(version: str, tmp_path
     log = Log.open(tmp_path / "s.jsonl")
     assert log.events == [Opened(version=version, repo="/repo")]
     log.close()
+
+
+def test_events_that_were_read_share_the_names_of_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    log = Log.create(path)
+    for text in ("one", "two"):
+        log.append(Asked(text=text))
+    written = log.events
+    log.close()
+    events = [record.event for record in logs.read(path)]
+    assert events == list(written)
+    first, second = events
+    assert first.model_fields_set is second.model_fields_set, "a set each is half of the memory"
+    copy = first.model_copy(update={"text": "three"})
+    assert copy.model_fields_set is not first.model_fields_set
