@@ -168,7 +168,7 @@ def _mode(environment: Environment, holds: bool, has_foreign_tools: bool) -> str
             case Decision.REFUSE:
                 refused.append(words)
     if len(runs) == 1 and not asked:
-        return f"{mode}. Runs: reading. Refused: everything else"
+        return f"{mode}. Runs: reading. Refused: all else that writes, runs or fetches"
     sentences = [f"{mode}. Runs: {', '.join(runs)}"]
     if asked:
         answer = "The user is asked about"

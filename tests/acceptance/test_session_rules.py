@@ -49,7 +49,9 @@ def test_plan_mode_says_that_it_only_reads(place: Place, server: Loopback) -> No
     server.play("worker", Says(calls=(Use("write", {"path": "a", "content": "b"}),)), DONE)
     place.fugu("run", "--permission-mode", "plan", "make a")
     first, second = server.asked("worker")[:2]
-    assert told(first)["Mode"] == "plan. Runs: reading. Refused: everything else"
+    assert (
+        told(first)["Mode"] == "plan. Runs: reading. Refused: all else that writes, runs or fetches"
+    )
     assert told(first)["Commands"] == "bash runs what only reads"
     assert second.results[-1].endswith("say in your answer what is to be done.")
 
