@@ -43,7 +43,7 @@ from fugu_cli.ui.tui.screen_protocol import (
     answer_keys,
 )
 from fugu_cli.ui.tui.user_programs import place_command
-from fugu_cli.ui.turn_page import PageAt, Section, section_title
+from fugu_cli.ui.turn_page import Section, TurnPages, section_title
 
 if TYPE_CHECKING:
     from fugu_cli.app.approval_options import Pending
@@ -349,9 +349,9 @@ class InlineDialogs:
             lines += [line for piece in section.pieces for line in piece.painted(width, palette)]
         self._printer.print(lines)
 
-    def turn_pages(self, page: PageAt) -> None:
+    def turn_pages(self, pages: TurnPages) -> None:
         """Print the first."""
-        if (first_page := page(0)) is not None:
+        if (first_page := pages(0)) is not None:
             self.read(*first_page)
 
     async def confirm(self, question: str, patch: str) -> bool:

@@ -156,6 +156,10 @@ class SessionTotals:
         """Commands of the background jobs, by name."""
         self.changed: dict[str, FileChange] = {}
         """By path what became of it in this session."""
+        self.authors: dict[str, dict[str, None]] = {}
+        """By path the agents that changed it, in their order."""
+        self._agents: dict[int, str] = {}
+        """By turn of the newest request its agent."""
         self.sizes: dict[FileChange, tuple[int, int]] = {}
         """Lines added and removed, as far as they are known."""
         self.context_parts: dict[str, int] = {}
@@ -206,7 +210,10 @@ class SessionTotals:
         if isinstance(event, PaidEvent) and event.agent:
             self._add_cost(event)
         if isinstance(event, ToolRan | Merged | Undone):
+            agent = self._agents.get(event.turn, "") if isinstance(event, ToolRan) else ""
             for change in event.changes:
+                if agent:
+                    self.authors.setdefault(change.path, {})[agent] = None
                 before = self.changed.pop(change.path, None)
                 self.changed |= net_changes((before, change) if before is not None else (change,))
         if isinstance(event, Replied | Failed | Interrupted):
@@ -217,7 +224,9 @@ class SessionTotals:
                 self.jobs.clear()
             case Asked():
                 self.asked_at, self._written, self.todo = at, 0, ()
+                self._agents.clear()
             case Assigned():
+                self._agents[event.turn] = event.agent
                 self._inside = {*self._inside, event.turn} if event.subtask is not None else set()
             case Replied():
                 self._add_reply(event)

@@ -251,6 +251,8 @@ def totals_lines(
     return lines
 
 
+AUTHOR_MARGIN = 16
+"""Columns of a changed file's line besides its path and its authors."""
 MOST_ITEMS, MOST_FILES, MOST_PARTS = 6, 8, 5
 """Lines of the todo list, of changed files, and of what fills the context."""
 TODO_SIGNS = {"pending": "☐", "in_progress": "◐", "done": "☑"}
@@ -323,7 +325,11 @@ def _files(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLin
     for path, change in tally.changed.items():
         added, removed = tally.sizes.get(change, (0, 0))
         sizes: list[StyledPart] = [(f"+{added}", palette.good), (f" -{removed}", palette.bad)]
-        rows.append(((flatten(path), palette.text), sizes if change in tally.sizes else ()))
+        authors = ", ".join(flatten(name, 20) for name in tally.authors.get(path, ()))
+        right = sizes if change in tally.sizes else []
+        if authors and width >= cell_len(path) + cell_len(authors) + AUTHOR_MARGIN:
+            right = [*right, (f"  {authors}", palette.dim)]
+        rows.append(((flatten(path), palette.text), right))
     return _headed_list("changed files", rows, width, MOST_FILES, palette)
 
 

@@ -170,7 +170,7 @@ def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section
 
 def turn_text(records: Sequence[Recorded], row: TurnRow, sources: TurnSources, width: int) -> str:
     """Return the page of a turn as plain text."""
-    page = turn_pages([row], row, records, sources)(0)
+    page = TurnPages([row], row, records, sources)(0)
     return sections_text(*page, width) if page is not None else ""
 
 
@@ -187,29 +187,36 @@ PageAt = Callable[[int], tuple[str, Sequence[Section]] | None]
 """The page some steps away from the one that is shown, with its title; None where there is none."""
 
 
-def turn_pages(
-    rows: Sequence[TraceRow],
-    row: TurnRow,
-    records: Sequence[Recorded],
-    sources: TurnSources = DEFAULT_SOURCES,
-) -> PageAt:
-    """Return the pages of turns, beginning with `row`. A running turn is shown in its state when
-    its page is opened.
+class TurnPages:
+    """The pages of turns, beginning with `row`. A running turn is shown in its state when its page
+    is opened.
     """
-    every = [turn for turn in rows if isinstance(turn, TurnRow)]
-    at = next((index for index, turn in enumerate(every) if turn is row), len(every) - 1)
 
-    def page(by: int) -> tuple[str, Sequence[Section]] | None:
-        nonlocal at
-        if not 0 <= at + by < len(every):
+    def __init__(
+        self,
+        rows: Sequence[TraceRow],
+        row: TurnRow,
+        records: Sequence[Recorded],
+        sources: TurnSources = DEFAULT_SOURCES,
+    ) -> None:
+        self.row = row
+        """The turn whose page is shown."""
+        self._turns = [turn for turn in rows if isinstance(turn, TurnRow)]
+        self._records = records
+        self._sources = sources
+
+    def __call__(self, by: int) -> tuple[str, Sequence[Section]] | None:
+        """Go to the page so many steps away. Return its title and sections, None where there is
+        none.
+        """
+        last = len(self._turns) - 1
+        index = next((i for i, turn in enumerate(self._turns) if turn is self.row), last) + by
+        if not 0 <= index <= last:
             return None
-        at += by
-        shown = every[at]
-        title = f"request {shown.request.number}, turn {shown.assigned.turn}"
-        title += f": {shown.assigned.agent} as {shown.assigned.role}"
-        return title, turn_sections(records, shown, sources)
-
-    return page
+        row = self.row = self._turns[index]
+        title = f"request {row.request.number}, turn {row.assigned.turn}"
+        title += f": {row.assigned.agent} as {row.assigned.role}"
+        return title, turn_sections(self._records, row, self._sources)
 
 
 def section_title(text: str) -> Fragment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line,
 from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui.pager import Pager, TextPager
-from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
+from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace, TurnAction
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import (
     Choice,
@@ -45,9 +45,9 @@ from fugu_cli.ui.turn_page import (
     DEFAULT_SOURCES,
     PageAt,
     Section,
+    TurnPages,
     TurnSources,
     section_title,
-    turn_pages,
 )
 
 UNREAD_SECONDS = 0.4
@@ -431,10 +431,24 @@ class Reader(AnsweredOnce[None]):
         Binding("left,h", "turn(-1)", show=False),
         Binding("right,l", "turn(1)", show=False),
         *(Binding(str(number), f"section({number})", show=False) for number in range(1, 10)),
+        Binding("p", "act('pin')", show=False),
+        Binding("x", "act('exclude')", show=False),
+        Binding("r", "act('retry')", show=False),
     ]
 
-    def __init__(self, palette: Palette, page: PageAt, *, has_neighbours: bool = True) -> None:
+    def __init__(
+        self,
+        palette: Palette,
+        page: PageAt,
+        *,
+        has_neighbours: bool = True,
+        act: Callable[[TurnAction], None] | None = None,
+    ) -> None:
+        """`act` does what keys ask for with the turn whose page is shown; None where nothing can be
+        done with it.
+        """
         super().__init__()
+        self._act = act
         self.palette = palette
         self._page = page
         self._has_neighbours = has_neighbours
@@ -454,6 +468,12 @@ class Reader(AnsweredOnce[None]):
     def action_leave(self) -> None:
         """Close the pages."""
         self.dismiss()
+
+    def action_act(self, wish: TurnAction) -> None:
+        """Close the pages and act on the turn."""
+        if self._act is not None:
+            self._act(wish)
+            self.dismiss()
 
     def action_turn(self, by: int) -> None:
         """Turn to another page."""
@@ -478,7 +498,9 @@ class Reader(AnsweredOnce[None]):
             else "esc closes"
         )
         turns_hint = " · ← → other turns" if self._has_neighbours else ""
-        self.query_one("#reader-keys", Static).update(f"{keys}{turns_hint} · ↑ ↓ page up/down")
+        actions = " · p pins · x excludes · r retries" if self._act is not None else ""
+        hint = f"{keys}{turns_hint}{actions} · ↑ ↓ page up/down"
+        self.query_one("#reader-keys", Static).update(hint)
         pager.action_go(0)
         pager.grew()
 
@@ -504,9 +526,14 @@ class Dialogs:
 
         self._app.push_screen(Reader(self._app.palette, page, has_neighbours=False))
 
-    def turn_pages(self, page: PageAt) -> None:
+    def turn_pages(self, pages: TurnPages) -> None:
         """Show pages over the whole screen."""
-        self._app.push_screen(Reader(self._app.palette, page))
+        below = self._app.screen
+
+        def act(wish: TurnAction) -> None:
+            below.post_message(Trace.Wished(wish, pages.row))
+
+        self._app.push_screen(Reader(self._app.palette, pages, act=act))
 
     async def confirm(self, question: str, patch: str) -> bool:
         """Ask for a yes or no about a patch. Only in a worker."""
@@ -598,7 +625,7 @@ class TraceScreen(Screen[None]):
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Open a turn; nothing else can be done with a finished one."""
         if event.wish == "open":
-            pages = turn_pages(self._folded.rows.rows, event.row, self._records, self._sources)
+            pages = TurnPages(self._folded.rows.rows, event.row, self._records, self._sources)
             self.app.push_screen(Reader(self.palette, pages))
 
 

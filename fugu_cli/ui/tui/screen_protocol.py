@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.first_screen import FirstScreen
     from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.session_totals import FoldedSession
-    from fugu_cli.ui.turn_page import PageAt, Section
+    from fugu_cli.ui.turn_page import Section, TurnPages
 
 Preview = Callable[[str], Sequence["Fragment"]]
 """Draw the preview of a value. Runs in a thread."""
@@ -131,8 +131,8 @@ class DialogsProtocol(Protocol):
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """Show a long text with its title."""
 
-    def turn_pages(self, page: PageAt) -> None:
-        """Show pages of a text, beginning with page 0."""
+    def turn_pages(self, pages: TurnPages) -> None:
+        """Show the pages of turns. Keys pin or exclude a turn's agent, or ask again with it."""
 
     async def confirm(self, question: str, patch: str) -> bool:
         """Ask for a yes or no about a patch."""

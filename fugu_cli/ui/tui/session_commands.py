@@ -35,7 +35,7 @@ from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import folder_trust, project_folder
 from fugu_cli.ui.tui.screen_protocol import Choice, KeyAnswer, PickedChoice
-from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
+from fugu_cli.ui.turn_page import Section, TurnPages, TurnSources
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionProtocol
@@ -234,6 +234,8 @@ async def show_trace(controller: SessionController, argument: str) -> None:
         turns = [deciding_turn(rows)]
     if turns:
         open_turn(controller, turns[-1])
+    elif turn == LAST_TURN:
+        controller.say("there is no turn yet", "warn")
     else:
         controller.say(f"there is no turn {argument}", "warn")
 
@@ -260,7 +262,7 @@ def open_turn(controller: SessionController, row: TurnRow) -> None:
         return harness.build_prompt(state, member, (), session.environment.instructions)
 
     sources = TurnSources(prompt_of, controller.patches.of)
-    controller.view.dialogs.turn_pages(turn_pages(rows, row, session.log.records, sources))
+    controller.view.dialogs.turn_pages(TurnPages(rows, row, session.log.records, sources))
 
 
 def patch_summary(patch: str) -> str:

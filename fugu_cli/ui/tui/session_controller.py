@@ -163,6 +163,8 @@ async def measure_totals(
             context_use, SessionState(events), session.team, session.environment, newest.agent
         )
         tally.context_parts = used[0].parts if used else {}
+        if used and used[0].window:
+            tally.context = used[0].tokens / used[0].window  # as `/context` and the panel say
 
 
 class SessionNotes:
@@ -305,7 +307,9 @@ class SessionController:
             self.session.servers.ask_line = self.view.dialogs.enter_text
         self.session.warm()
         self.notes.warn(self.session.library.notes)
-        if is_unfinished(self.session) and not self.work.running:
+        turns = self.session.log.state.request.turns
+        says_so = bool(turns) and turns[-1].interrupted  # the conversation ends with that note
+        if is_unfinished(self.session) and not self.work.running and not says_so:
             self.say("this request was not finished: /continue goes on", "warn")
         self._plan = asyncio.get_running_loop().create_task(self.work.answer_open_plan())
         if self.session.log.state.request.asked is None and not self.options.attached:

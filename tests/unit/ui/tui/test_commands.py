@@ -595,7 +595,8 @@ def test_an_unfinished_request_is_announced_and_continued(
         )
         opener.scripts = {"small": ANSWER}
         await hand.type(f"/resume {path.stem}")
-        await hand.sees("this request was not finished: /continue goes on")
+        await hand.sees("interrupted; /continue goes on")
+        assert "this request was not finished" not in hand.text
         await hand.type("/continue")
         await hand.done(1)
 
@@ -611,7 +612,9 @@ def test_trace_and_copy_and_notify(play: Callable[..., None], stored: str) -> No
         await hand.pilot.press("escape")
         await hand.type("/trace last")
         await hand.sees("request 2, turn 1: ")
-        await hand.pilot.press("escape")
+        await hand.sees("p pins · x excludes · r retries")
+        await hand.pilot.press("left", "left", "p")
+        await hand.sees("pinned to large (")
         before = hand.app.main.query_one(Trace).display
         await hand.type("/trace")
         await hand.until(lambda: hand.app.main.query_one(Trace).display is not before)

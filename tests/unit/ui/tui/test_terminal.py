@@ -93,7 +93,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     again.keys("/sessions fix\r")
     again.sees("Sessions of this folder")
     again.keys("\r")
-    again.sees("this request was not finished: /continue goes on")
+    again.sees("interrupted; /continue goes on")
     again.keys("/continue\r")
     again.sees("✓ done", "It was broken.")
     again.keys("\x03\x03")
