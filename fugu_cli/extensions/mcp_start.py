@@ -34,9 +34,6 @@ PASSED = frozenset(
     {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "LANG", "LANGUAGE"}
 )
 """Variables that a server gets besides LC_* and those of its entry. Provider keys are not passed."""
-LOADED_AT_START = ("LD_", "DYLD_", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")
-"""Beginnings of variables by which every program loads code. In the sandbox they are set behind the
-programs that confine a server."""
 REFUSED = (
     "it runs what lies in the repository, no sandbox holds here, and it is not known whether an "
     "agent changed that since you trusted it: `fugu trust` if the files are yours, or make it your "
@@ -89,7 +86,7 @@ def plan_start(name: str, settings: StdioServer, root: Path, rules: ServerRules)
         sandbox = rules.sandbox.for_repository_servers(network=network)
         launch = sandbox.launch("", read_only=True)
         if launch.access is not None:
-            words, variables = _confined(words, settings.env, environment, launch)
+            variables = _confined_environment(settings.env, environment, launch)
             folder = real_path(root / settings.cwd)
             return ServerStart(words, folder, variables, launch, sandbox)
     if named and (rules.code is None or not rules.code.holds(named, real_root)):
@@ -98,14 +95,11 @@ def plan_start(name: str, settings: StdioServer, root: Path, rules: ServerRules)
     return ServerStart(absolute, _outside(real_root), {**environment, **NO_COMPILED_FILES})
 
 
-def _confined(
-    words: tuple[str, ...],
-    entry: Mapping[str, str],
-    environment: Mapping[str, str],
-    launch: Launch,
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command line and the environment of a server in the sandbox. The variables of its
-    entry stay: the user trusted it with them.
+def _confined_environment(
+    entry: Mapping[str, str], environment: Mapping[str, str], launch: Launch
+) -> dict[str, str]:
+    """Return the environment of a server in the sandbox. The variables of its entry stay: the user
+    trusted it with them.
     """
     variables = dict(environment)
     for name, value in launch.variables().items():
@@ -114,15 +108,7 @@ def _confined(
         variables.pop(name, None)
         if value is not None:
             variables[name] = value
-    loading = {
-        name: value for name, value in entry.items() if name.upper().startswith(LOADED_AT_START)
-    }
-    for name in loading:
-        variables.pop(name, None)
-    if loading:
-        setting = (f"{name}={value}" for name, value in loading.items())
-        words = ("/usr/bin/env", *setting, *words)
-    return words, variables
+    return variables
 
 
 def _paths_of(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CALL_VARIABLE = "FUGU_CALL"
 """The variable that marks a call's processes."""
+LOADED_AT_START = ("LD_", "DYLD_", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")
+"""Beginnings of variables by which every program loads code."""
 GRACE = 2.0
 """Seconds between asking a process to end and ending it."""
 _PROC = Path("/proc")
@@ -199,6 +201,8 @@ async def start_process(
     """
     from fugu_cli.safety.sandbox.mechanisms import has_launcher, launcher_command
 
+    if launch is not None and launch.access is not None:
+        command, environment = _loading_inside(command, environment)
     if not has_launcher():
         words = command if launch is None else launch.confined(command, folder, None)
         process = await asyncio.create_subprocess_exec(
@@ -223,6 +227,20 @@ async def start_process(
         ours.close()
         raise
     return LaunchedProcess(process, ours)
+
+
+def _loading_inside(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return the command and the environment with which variables that have every program load code
+    are set in the sandbox only, and not for the programs that confine the command.
+    """
+    loading = {name for name in environment if name.startswith(LOADED_AT_START)}
+    if not loading:
+        return command, environment
+    settings = (f"{name}={environment[name]}" for name in sorted(loading))
+    rest = {name: value for name, value in environment.items() if name not in loading}
+    return ["/usr/bin/env", *settings, *command], rest
 
 
 async def start_launcher(

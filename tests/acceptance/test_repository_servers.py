@@ -3,7 +3,9 @@ sandbox, or not at all.
 """
 
 import json
+import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -136,3 +138,23 @@ def test_the_users_server_runs_nothing_that_lies_where_fugu_works(place: Place) 
     declared(place.home, "-m", "small_server", env={"PYTHONPATH": str(modules)}, cwd=".")
     place.fugu("doctor")
     assert mark.exists()
+
+
+def test_a_library_that_the_environment_names_is_loaded_in_the_sandbox_only(place: Place) -> None:
+    confined()
+    with_code(place)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no compiler is here")
+    mark, library = place.folder / "escaped", place.repo / "tools/evil.so"
+    source = place.folder / "evil.c"
+    source.write_text(
+        "#include <fcntl.h>\n__attribute__((constructor)) static void run(void) "
+        f'{{ open("{mark}", O_CREAT | O_WRONLY, 0600); }}\n'
+    )
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    declared(place.repo, "tools/server.py", env={"LD_PRELOAD": str(library)})
+    place.commit()
+    place.fugu("trust")
+    assert WORKS in place.fugu("doctor").out
+    assert not mark.exists()
