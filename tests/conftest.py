@@ -196,6 +196,8 @@ def isolated(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_TEST_FSYNC", "0")  # a commit of a test need not outlive a loss of power
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    # loading the plugins that are installed here is half of what a short run of pytest costs
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("GIT_AUTHOR_NAME", "A. Tester")
     monkeypatch.setenv("GIT_AUTHOR_EMAIL", "tester@example.org")
     monkeypatch.setenv("GIT_COMMITTER_NAME", "A. Tester")

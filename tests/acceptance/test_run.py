@@ -24,6 +24,7 @@ TESTED = "from basket import total\n\n\ndef test_total():\n    assert total([1, 
 
 
 def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loopback) -> None:
+    place.variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = ""  # as users run pytest
     place.files({"basket.py": BUGGY, "test_basket.py": TESTED, ".gitignore": "__pycache__/\n"})
     place.commit()
     place.configure(

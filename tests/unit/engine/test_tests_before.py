@@ -17,7 +17,7 @@ from fugu_cli.session.events import TestReport
 from fugu_cli.tools.workspace import Workspace
 from tests.unit.conftest import Build, lay, use
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 UNITTEST = "-m unittest discover -s tests"
 ADD, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 Files = dict[str, str | bytes]

@@ -26,7 +26,7 @@ from fugu_cli.testing.runner_results import (
 from fugu_cli.tools.shell_commands import run_command
 from tests.unit.conftest import Build, use
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 
 
 def told(command: str, output: str, root: Path) -> TestOutcomes | None:

@@ -16,7 +16,7 @@ from fugu_cli.tools.run_tests import digest_output, unshown_places, without_netw
 from fugu_cli.tools.workspace import Workspace
 from tests.unit.conftest import Build, use
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 SUITE: dict[str, str | bytes] = {
     "calc.py": "def add(a, b):\n    return a - b\n",
     "test_calc.py": (

@@ -15,6 +15,12 @@ them.
 """
 
 
+@pytest.fixture(autouse=True)
+def plugins(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load the plugins that are installed here: solutions may misuse them."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+
+
 @pytest.fixture
 def task() -> Task:
     return Task(
