@@ -288,15 +288,19 @@ run_tests() {
     export PATH
     ruff check .
     ruff format --check .
-    local processes=4 checks="" failed=0
+    local processes=4 checks="" failed=0 parallel
     if [ -n "$fast" ]; then
-        processes=2 # each imports all tests
+        processes=2 # nearly none of these tests waits for anything
     else
         { mypy && lint-imports && vulture; } >"$SCRATCH/checks" 2>&1 &
         checks=$!
     fi
-    # the processes would compile each file of tests again
-    PYTHONDONTWRITEBYTECODE="" python -m pytest --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || failed=$?
+    if [ "$(uname -s)" = "Linux" ]; then
+        parallel=(--processes "$processes")
+    else # a process with threads of the system, as macOS has them, must not fork; these import all tests again
+        parallel=(--numprocesses "$processes" --dist loadfile --no-loadscope-reorder)
+    fi
+    PYTHONDONTWRITEBYTECODE="" python -m pytest "${parallel[@]}" "$@" || failed=$?
     if [ -n "$checks" ]; then
         wait "$checks" || failed=$?
         cat "$SCRATCH/checks"

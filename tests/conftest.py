@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from fugu_cli.safety import programs
 from tests.acceptance import forked
+from tests.processes import run_in_processes
 
 settings.register_profile(
     "patient", deadline=None
@@ -137,6 +138,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="only tests that need no other program for long"
     )
+    parser.addoption("--processes", type=int, default=1, help="run the tests in so many processes")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -172,6 +174,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    number = session.config.getoption("--processes")
+    if number < 2 or session.testsfailed or session.config.option.collectonly:
+        return None
+    return run_in_processes(session, number)
 
 
 @pytest.fixture(autouse=True)
