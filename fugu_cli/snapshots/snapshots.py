@@ -106,6 +106,8 @@ class Snapshots:
                 prepare_shadow_repository(
                     self.store, self.repository, await user_excludes_file(self.root)
                 )
+                if not (self.store / PRUNED).exists():
+                    (self.store / PRUNED).touch()  # nothing in a new store is old enough to go
                 self._begin_index()
                 self._ready = True
             Path(f"{self.git.index}.lock").unlink(missing_ok=True)  # of a git that was killed
@@ -349,18 +351,13 @@ async def _packed(snapshots: Snapshots, index: Path) -> list[str]:
 
 
 async def collect_garbage(data: Path, snapshots: Snapshots | None, session: Path | None) -> None:
-    """Collect garbage if it is due: in the repository of `session`, and in those without sessions."""
-    if (
-        snapshots is None
-        or session is None
-        or not gc_is_due(snapshots.store)
-        or not snapshots.store.is_dir()
-    ):
+    """Collect garbage in the store of `session` if it is due, and remove stores without sessions."""
+    if snapshots is None or session is None or not snapshots.store.is_dir():
         return
-    folders = {session.parent, data / "sessions" / snapshots.store.name}
-    await prune_snapshots(
-        snapshots, [path for folder in folders for path in folder.glob("*.jsonl")]
-    )
+    if gc_is_due(snapshots.store):
+        folders = {session.parent, data / "sessions" / snapshots.store.name}
+        sessions = [path for folder in folders for path in folder.glob("*.jsonl")]
+        await prune_snapshots(snapshots, sessions)
     await asyncio.to_thread(remove_unused_stores, data)
 
 

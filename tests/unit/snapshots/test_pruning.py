@@ -26,6 +26,9 @@ def test_what_a_session_names_stays_and_the_rest_goes(repo: Build, tmp_path: Pat
     session = tmp_path / "s.jsonl"
     session.write_text(f'{{"snapshot": "{taken[1]}", "before": "{"0" * 40}"}}\n')
     assert workspace.history.snapshots is not None
+    assert not snapshots.gc_is_due(workspace.store), "nothing is a day old"
+    old = time.time() - snapshots.DAY
+    os.utime(workspace.store / PRUNED, (old, old))
     assert snapshots.gc_is_due(workspace.store)
     assert asyncio.run(snapshots.prune_snapshots(workspace.history.snapshots, [session])) == 0, (
         "what is younger than a day stays"
@@ -60,3 +63,15 @@ def test_a_store_without_sessions_goes_after_a_day(tmp_path: Path) -> None:
         os.utime(tmp_path / "snapshots" / name / PRUNED, (old, old))
     assert snapshots.remove_unused_stores(tmp_path) == 1
     assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == ["used", "young"]
+
+
+def test_a_session_in_a_new_store_removes_those_that_nobody_uses(
+    repo: Build, tmp_path: Path
+) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    asyncio.run(workspace.history.snapshot())
+    unused = tmp_path / "snapshots" / "unused"
+    unused.mkdir(parents=True)
+    session = tmp_path / "sessions" / "s.jsonl"
+    asyncio.run(snapshots.collect_garbage(tmp_path, workspace.history.snapshots, session))
+    assert (unused.exists(), workspace.store.is_dir()) == (False, True)
