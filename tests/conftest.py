@@ -178,7 +178,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     number = session.config.getoption("--processes")
-    if number < 2 or session.testsfailed or session.config.option.collectonly:
+    has_xdist = (
+        bool(session.config.getoption("numprocesses", None)) or "PYTEST_XDIST_WORKER" in os.environ
+    )
+    if number < 2 or has_xdist or session.testsfailed or session.config.option.collectonly:
         return None
     return run_in_processes(session, number)
 
