@@ -55,6 +55,8 @@ from fugu_cli.system.resolved_files import (
 
 EXPORTS = "exports"
 """The file in the store that names the contents fugu itself wrote into the repository."""
+COMPARISONS = 4
+"""The newest comparisons of two trees are kept, because a call's changes are evidence, too."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class FileHistory:
         repository = repository or _find_usable(root)
         self.snapshots = Snapshots(root, store, repository) if repository else None
         self.hash_name = repository.hash_name if repository else "sha1"
+        self._newest_effects: dict[tuple[str, str], FileEffects] = {}
 
     @property
     def _git(self) -> Git | None:
@@ -150,7 +153,15 @@ class FileHistory:
 
     async def effects_between(self, a: str, b: str) -> FileEffects:
         """Return the changes from tree `a` to tree `b`."""
-        return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
+        if self.snapshots is None or a == b:
+            return NO_EFFECTS
+        effects = self._newest_effects.get((a, b))
+        if effects is None:
+            effects = await _effects(self.snapshots.git, a, b)
+            while len(self._newest_effects) >= COMPARISONS:
+                del self._newest_effects[next(iter(self._newest_effects))]
+            self._newest_effects[a, b] = effects
+        return effects
 
     async def patch(
         self, a: str, b: str, *, whole: bool, context: int = 3, only: Sequence[str] = ()

@@ -740,3 +740,16 @@ def test_a_file_the_command_made_executable_and_private_goes_back_to_both(repo: 
     assert contents(workspace.root) == {"run.sh": ("-", b"x\n")}
     asyncio.run(restore(workspace, after))
     assert contents(workspace.root) == {"run.sh": ("700", b"x\n")}
+
+
+def test_what_was_compared_just_now_is_not_compared_again(repo: Build) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    trees = []
+    for text in ("2\n", "3\n"):
+        lay(workspace.root, {"a.txt": text})
+        trees.append(asyncio.run(workspace.history.snapshot()) or "")
+    before = asyncio.run(workspace.history.effects_between(*trees))
+    shutil.rmtree(workspace.store / "objects")
+    assert asyncio.run(workspace.history.effects_between(*trees)) == before
+    with pytest.raises(StorageError):
+        asyncio.run(workspace.history.effects_between(*reversed(trees)))
