@@ -129,7 +129,7 @@ def tests_since(state: SessionState, turn: Turn) -> str:
     if run.turn in _own_turns(request, turn.assigned):
         return ""
     verb = "pass" if run.ok else "FAIL"
-    return f"[The tests were run again since: they {verb}.]\n{run.output}"
+    return f"[The tests were run since: they {verb}.]\n{run.output}"
 
 
 def _visible_of_request(

@@ -198,6 +198,7 @@ def test_a_part_that_was_divided_and_is_half_done_is_finished_by_one_agent(tmp_p
     told = everything(found.shown("c")[-1])
     assert "Wrote one.txt." in told and "step-1.2: Write two." in told
     assert "`b` changed one.txt." in told and "+one.txt" in told, "no diff of the parts"
+    assert "describe the whole part in your report" in told
     assert "It was not done: an agent said that it cannot do this: no." in told
     assert (tmp_path / "repo" / "one.txt").exists() and (tmp_path / "repo" / "two.txt").exists()
 
