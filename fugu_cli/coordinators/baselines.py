@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings, action_space
@@ -207,61 +207,72 @@ class FixedWorkflow:
 def mixture_of_agents(
     members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2
 ) -> FixedWorkflow:
-    """Return the plan of `layers` of proposers, then the strongest agent as aggregator."""
+    """Return the workflow of `layers` of proposers, then the strongest agent as aggregator."""
     panel = _panel_members(members, settings)
-    parts: list[tuple[str, str, tuple[int, ...]]] = []
-    before: tuple[int, ...] = ()
+    parts: list[PanelPart] = []
+    layer_before: tuple[int, ...] = ()
     for _ in range(layers):
         first = len(parts)
-        parts += [(name, "propose", before) for name in panel]
-        before = tuple(range(first, len(parts)))
-    return _panel(
-        "mixture-of-agents", [*parts, (panel[-1] if panel else "", "aggregate", before)], members
-    )
+        parts += [PanelPart(name, "propose", layer_before) for name in panel]
+        layer_before = tuple(range(first, len(parts)))
+    parts.append(PanelPart(panel[-1] if panel else "", "aggregate", layer_before))
+    return _panel_workflow("mixture-of-agents", parts, members)
 
 
 def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> FixedWorkflow:
-    """Return the panel, a judge and a merger: the strongest agent is both."""
+    """Return the workflow of a panel, a judge and a merger. The strongest agent is both."""
     panel = _panel_members(members, settings)
-    last, read = panel[-1] if panel else "", tuple(range(len(panel)))
-    parts = [(name, "propose", ()) for name in panel]
-    return _panel(
-        "panel-judge-merge",
-        [*parts, (last, "judge", read), (last, "merge", (*read, len(read)))],
-        members,
-    )
+    strongest = panel[-1] if panel else ""
+    proposals = tuple(range(len(panel)))
+    parts = [PanelPart(name, "propose", ()) for name in panel]
+    parts.append(PanelPart(strongest, "judge", proposals))
+    parts.append(PanelPart(strongest, "merge", (*proposals, len(proposals))))
+    return _panel_workflow("panel-judge-merge", parts, members)
 
 
-def _panel(
-    name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members: Sequence[Member]
+class PanelPart(NamedTuple):
+    """A step of a panel: its agent, the name of its prompt, and the steps that it reads."""
+
+    agent: str
+    prompt: str
+    reads: tuple[int, ...]
+
+
+def _panel_workflow(
+    name: str, parts: Sequence[PanelPart], members: Sequence[Member]
 ) -> FixedWorkflow:
-    """Return the steps of a panel from agents, prompts and what each reads. Steps that propose may
-    be left out; the one that decides works on files.
+    """Return the workflow of these parts. Steps that propose may be left out; a step that decides
+    is done by another agent if its own cannot.
     """
     steps = [
-        WorkflowStep(agent=agent, instruction=prompts.load(f"evaluation/{prompt}"), access=reads)
-        for agent, prompt, reads in parts
+        WorkflowStep(
+            agent=part.agent,
+            instruction=prompts.load(f"evaluation/{part.prompt}"),
+            access=part.reads,
+        )
+        for part in parts
     ]
-    titles = [prompt for _, prompt, _ in parts]
+    titles = [part.prompt for part in parts]
     return FixedWorkflow(steps, name, titles, titles.count("propose"), members)
 
 
 def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[str]:
-    """Return the cheapest agent left of each slot in turn, the strongest last. No model is taken
-    twice while others are left.
+    """Return at most `PANEL_SIZE` agents, the strongest last: the cheapest of each slot, then the
+    cheapest of the others.
     """
     able = [
         member
         for member in action_space.by_strength(members)
         if member.name not in settings.opt_out
     ]
-    first = [
-        next((m for m in able if m.slot == slot), None) for slot in reversed(action_space.SLOTS)
-    ]
-    chosen = list(dict.fromkeys(member.name for member in (*first, *able) if member is not None))[
-        :PANEL_SIZE
-    ]
-    return [member.name for member in able if member.name in chosen]
+    preferred: dict[str, None] = {}
+    for slot in reversed(action_space.SLOTS):
+        of_slot = [member.name for member in able if member.slot == slot]
+        if of_slot:
+            preferred[of_slot[0]] = None
+    preferred |= dict.fromkeys(member.name for member in able)
+    panel = list(preferred)[:PANEL_SIZE]
+    return [member.name for member in able if member.name in panel]
 
 
 _AGENT_NUMBER = re.compile(r"agent\W{0,4}(\d+)", re.IGNORECASE)
@@ -269,7 +280,7 @@ _ROLE_NAME = re.compile(r"role\W{0,4}(worker|thinker|verifier)", re.IGNORECASE)
 
 
 class LLMRouter:
-    """`name` chooses; its choices do not count as turns of the request."""
+    """Asks the agent `name` whom to ask next. Its choices do not count as turns of the request."""
 
     def __init__(self, name: str, members: Sequence[Member], settings: CoordinatorSettings) -> None:
         self._name = name

@@ -34,18 +34,19 @@ _TARGETS = ("path", "file", "command", "pattern", "query", "target")
 
 def tool_digest(turn: Turn) -> str:
     """Return a turn's tools like `[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, ""
-    for a turn without tools. The agent's own calls come first, then the state of the tests that
-    fugu ran.
+    for a turn without tools. The agent's own calls come first, then the newest result of the tests
+    that fugu ran.
     """
-    own = [run for run in turn.runs if not run.evidence]
-    times = Counter(_entry(run) for run in own)
-    entries = [f"{entry} x{count}" if count > 1 else entry for entry, count in times.items()]
-    parts = entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
-    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == RUN_TESTS]
-    if checks:
-        parts.append(tests_state(checks[-1]))
-    if len(own) > 1:
-        parts.append(_plural(len(own), "call", "calls"))
+    counts = Counter(_entry(run) for run in turn.runs if not run.evidence)
+    parts = [f"{entry} x{count}" if count > 1 else entry for entry, count in counts.items()]
+    if len(parts) > DIGEST_ENTRIES:
+        parts = ["...", *parts[-DIGEST_ENTRIES:]]
+    for run in reversed(turn.runs):
+        if run.evidence and run.permitted.call.tool == RUN_TESTS:
+            parts.append(tests_state(run))
+            break
+    if counts.total() > 1:
+        parts.append(_plural(counts.total(), "call", "calls"))
     return f"[{'; '.join(parts)}]" if parts else ""
 
 
@@ -181,31 +182,32 @@ def render_raw(messages: Sequence[TranscriptMessage]) -> str:
 def fit_budget(
     messages: Sequence[TranscriptMessage], budget: int, count: CountTokens
 ) -> tuple[TranscriptMessage, ...]:
-    """At most `budget` tokens: the first request, the newest one and the newest turns stay, the
-    middle goes.
+    """Return messages of at most `budget` tokens: the first request, the newest one and the newest
+    turns stay, the middle is dropped.
 
     A request may take a third of the budget, any other message a quarter, each cut in its middle.
     Messages are dropped in blocks of half a budget, so that a growing transcript keeps its
     beginning (and the cache of it) for many turns.
     """
-    shares = [budget // 3 if line.role == "user" else budget // 4 for line in messages]
-    cut = [
-        replace(m, content=cut_middle(m.content, max(n, 1), count))
-        for m, n in zip(messages, shares, strict=True)
-    ]
-    sizes = [count(f"{line.role}: {line.content}") + 1 for line in cut]
+    cut = []
+    for message in messages:
+        limit = budget // 3 if message.role == "user" else budget // 4
+        cut.append(replace(message, content=cut_middle(message.content, max(limit, 1), count)))
+    sizes = [count(f"{message.role}: {message.content}") + 1 for message in cut]
     excess = sum(sizes) - budget
     if excess <= 0:
         return tuple(cut)
     excess += count(LEFT_OUT) + 3
-    free = sum(size for line, size in zip(cut[:-1], sizes, strict=False) if not line.kept)
+    droppable = sum(
+        size for message, size in zip(cut[:-1], sizes, strict=False) if not message.kept
+    )
     block = max(budget // 2, 1)
-    rounded = -(-excess // block) * block
-    drop = _oldest(cut, sizes, rounded if rounded <= free else excess)
-    if not drop:
+    whole_blocks = -(-excess // block) * block
+    dropped = _oldest(cut, sizes, whole_blocks if whole_blocks <= droppable else excess)
+    if not dropped:
         return tuple(cut)
-    kept = [line for index, line in enumerate(cut) if index not in drop]
-    kept.insert(min(drop), TranscriptMessage("system", LEFT_OUT))
+    kept = [message for index, message in enumerate(cut) if index not in dropped]
+    kept.insert(min(dropped), TranscriptMessage("system", LEFT_OUT))
     return tuple(kept)
 
 

@@ -177,9 +177,9 @@ def _accepts(state: SessionState, turn: Turn) -> bool:
 
 
 def _planned_step(state: SessionState, turn: Turn) -> WorkflowStep:
-    flows = state.request.workflows
-    flow = next(flow for flow in flows if flow.number == turn.assigned.plan)
-    return flow.planned.steps[turn.assigned.step]
+    workflows = state.request.workflows
+    workflow = next(workflow for workflow in workflows if workflow.number == turn.assigned.plan)
+    return workflow.planned.steps[turn.assigned.step]
 
 
 def _judges_in_words(turn: Turn) -> bool:
@@ -240,7 +240,7 @@ def _carried_out(state: SessionState) -> str:
     """
     assignments = [turn.assigned for turn in state.request.turns if turn.assigned.plan]
     steps = len({(assignment.plan, assignment.step) for assignment in assignments})
-    rounds = sum(flow.planned.within is None for flow in state.request.workflows)
+    rounds = sum(workflow.planned.within is None for workflow in state.request.workflows)
     if rounds > 1:
         return f"{rounds} workflows, {steps} steps in all"
     return f"a workflow of {plural(steps, 'step')}"
@@ -345,23 +345,27 @@ class Conductor:
         if isinstance(plan, str) and number == 1:
             return await self._turn_by_turn(state, plan)
         if isinstance(plan, str) or not plan.steps:
-            next_round = self._ask(state, None, number + 1, None) if reopened(state) else None
-            if isinstance(next_round, AskPlanner):
-                return next_round
-            note = f"the next workflow cannot be had ({plan})" if isinstance(plan, str) else ""
-            fault = self._fault(state, rounds) if note else ""
-            if fault:
+            if reopened(state):
+                next_round = self._ask(state, None, number + 1, None)
+                if isinstance(next_round, AskPlanner):
+                    return next_round
+            if not isinstance(plan, str):
+                return workflow_end(state, self._settings, kept=True)
+            note = f"the next workflow cannot be had ({plan})"
+            if fault := self._fault(state, rounds):
                 return await self._turn_by_turn(state, f"{fault}; {note}")
-            return workflow_end(state, self._settings, kept=not note, note=note)
-        flow = next(flow for flow in reversed(state.request.workflows) if flow.planned is plan)
-        return self._advance(state, flow) or await self._over(state, flow)
+            return workflow_end(state, self._settings, kept=False, note=note)
+        workflow = next(
+            workflow for workflow in reversed(state.request.workflows) if workflow.planned is plan
+        )
+        return self._advance(state, workflow) or await self._over(state, workflow)
 
     def _fault(self, state: SessionState, rounds: Sequence[Planned]) -> str:
-        """Return the reason why the newest workflow cannot go on, "" if it came to its end."""
-        flows = [
-            flow for flow in state.request.workflows if any(flow.planned is plan for plan in rounds)
-        ]
-        return scheduling.failure_of(state, flows[-1], self._team(state)) if flows else ""
+        """Return the reason why the newest round's workflow cannot go on, "" if it came to its end."""
+        for workflow in reversed(state.request.workflows):
+            if any(workflow.planned is plan for plan in rounds):
+                return scheduling.failure_of(state, workflow, self._team(state))
+        return ""
 
     def _planned(
         self, state: SessionState, within: OuterStep | None, number: int
@@ -433,10 +437,12 @@ class Conductor:
         left = self._settings.turns - turns_taken(state)
         while within is not None:
             number, step = within
-            flow = next(flow for flow in state.request.workflows if flow.number == number)
-            done = scheduling.finished_steps(state, flow)
-            left -= len(set(range(len(flow.planned.steps))) - done - {step})
-            within = flow.planned.within
+            workflow = next(
+                workflow for workflow in state.request.workflows if workflow.number == number
+            )
+            done = scheduling.finished_steps(state, workflow)
+            left -= len(set(range(len(workflow.planned.steps))) - done - {step})
+            within = workflow.planned.within
         return left
 
     def _team(self, state: SessionState) -> AvailableAgents:
@@ -458,44 +464,44 @@ class Conductor:
             if why.kind != "invalid" or failures[name] >= MOST_REFUSED
         }
 
-    def _advance(self, state: SessionState, flow: Workflow) -> Decision | None:
+    def _advance(self, state: SessionState, workflow: Workflow) -> Decision | None:
         """Return the next decision of a workflow, None if it is over or one of its steps has failed
         for good.
         """
         team = self._team(state)
-        merge = scheduling.merge_due(state, flow, team)
+        merge = scheduling.merge_due(state, workflow, team)
         if merge is not None:
             return merge
-        if scheduling.failure_of(state, flow, team):
+        if scheduling.failure_of(state, workflow, team):
             return None
-        ready = scheduling.ready_steps(state, flow)
+        ready = scheduling.ready_steps(state, workflow)
         if not ready:
             return None
         limit = turn_limit_end(state, self._settings)
         if limit is not None:
             return suite_due(state) or limit
-        if flow.planned.steps[ready[0]].plans and not flow.tries(ready[0]):
-            return self._advance_inside(state, flow, ready[0], team)
-        return scheduling.next_steps(state, flow, ready, team)
+        if workflow.planned.steps[ready[0]].plans and not workflow.tries(ready[0]):
+            return self._advance_inside(state, workflow, ready[0], team)
+        return scheduling.next_steps(state, workflow, ready, team)
 
     def _advance_inside(
-        self, state: SessionState, flow: Workflow, step: int, team: AvailableAgents
+        self, state: SessionState, workflow: Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
         """Return the next decision of a step that is a workflow: it is planned, followed, and done
         by the planner itself where that came to nothing.
         """
-        plan = self._planned(state, OuterStep(flow.number, step), 1)
+        plan = self._planned(state, OuterStep(workflow.number, step), 1)
         if isinstance(plan, AskPlanner):
             return plan
         if isinstance(plan, str):
-            return scheduling.single_step(state, flow, step, team, plan)
+            return scheduling.single_step(state, workflow, step, team, plan)
         workflows = reversed(state.request.workflows)
         child = next(workflow for workflow in workflows if workflow.planned is plan)
         decision = self._advance(state, child)
         if decision is not None:
             return decision
         why = "its own workflow came to nothing"
-        return scheduling.single_step(state, flow, step, team, why)
+        return scheduling.single_step(state, workflow, step, team, why)
 
     async def _plan_in_words(self, state: SessionState) -> Decision:
         """Return the turn in which the planner makes the user's plan, or the end of the request."""
@@ -517,9 +523,9 @@ class Conductor:
             reason="plan mode: the planner makes the plan",
         )
 
-    async def _over(self, state: SessionState, flow: Workflow) -> Decision:
+    async def _over(self, state: SessionState, workflow: Workflow) -> Decision:
         """Return what follows a workflow that came to its end or cannot go on."""
-        fault = scheduling.failure_of(state, flow, self._team(state))
+        fault = scheduling.failure_of(state, workflow, self._team(state))
         check = suite_due(state)
         if check is not None:
             return check
@@ -529,7 +535,7 @@ class Conductor:
         is_steered = bool(state.request.unread_steering)
         if not fault and settled and not _revision_wanted(state) and not is_steered:
             return workflow_end(state, self._settings)
-        number = flow.planned.round
+        number = workflow.planned.round
         last = max(self._bounds.rounds, 2) if fault else self._bounds.rounds
         if number < last or is_steered or reopened(state):
             next_round = self._ask(state, None, number + 1, None)

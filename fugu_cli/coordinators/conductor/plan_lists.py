@@ -65,11 +65,13 @@ def parse_lists(text: str) -> PlanLists | InvalidPlan:
     """Return the lists of a reply."""
     if len(text) > REPLY_LIMIT:
         return InvalidPlan(f"the reply has {len(text)} characters; at most {REPLY_LIMIT} are read")
-    read = _lists(_without_thoughts(_without_first_thought(text)).replace(_MARK, "<"))
-    with_thoughts = (
-        _lists(_without_thoughts(text)) if isinstance(read, InvalidPlan) else read
-    )  # a thought that is no list ran into the plan
-    return read if isinstance(with_thoughts, InvalidPlan) else with_thoughts
+    lists = _lists(_without_thoughts(_without_first_thought(text)).replace(_MARK, "<"))
+    if isinstance(lists, InvalidPlan):
+        # a thought at the beginning, never closed, may have hidden the plan
+        lists_in_whole = _lists(_without_thoughts(text))
+        if isinstance(lists_in_whole, PlanLists):
+            return lists_in_whole
+    return lists
 
 
 def parse_objects(text: str) -> list[dict[str, object]] | None:
@@ -80,13 +82,20 @@ def parse_objects(text: str) -> list[dict[str, object]] | None:
         return None
     text = _without_thoughts(text)
     objects: list[dict[str, object]] | None = None
-    behind = 0
-    for begun in islice(_OBJECTS.finditer(text), MOST_LISTS):
-        end = _end(text, begun.start()) if begun.start() >= behind else None
-        value = parse_list(text[begun.start() : end], quoted=True) if end is not None else None
-        if end is not None and value and all(isinstance(item, dict) for item in value):
-            objects = [item for item in value if isinstance(item, dict)]
-            behind = end
+    end_of_last = 0
+    for match in islice(_OBJECTS.finditer(text), MOST_LISTS):
+        if match.start() < end_of_last:
+            continue  # inside the list before
+        end = _end(text, match.start())
+        if end is None:
+            continue
+        value = parse_list(text[match.start() : end], quoted=True)
+        if not value:
+            continue
+        dicts = [item for item in value if isinstance(item, dict)]
+        if len(dicts) == len(value):
+            objects = dicts
+            end_of_last = end
     if objects is None and "{" not in text and _KEPT.search(text):
         return []
     return objects
@@ -142,9 +151,7 @@ def _without_first_thought(text: str) -> str:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the text without think blocks. One that was never closed takes everything after it
-    along.
-    """
+    """Return the text without think blocks. One that was never closed runs to the end of the text."""
     rest = _THOUGHT.sub("\n", text)
     closings = list(_CLOSING.finditer(rest))
     if closings:
@@ -158,8 +165,8 @@ def _same_values(first: list[object], second: list[object]) -> bool:
 
 
 def _end(text: str, start: int) -> int | None:
-    """Return the position after the bracket that closes the one at `start`, None if there is none.
-    Brackets in quotes do not count.
+    """Return the position after the bracket that closes the one at `start`, None if nothing closes
+    it. Brackets in quotes do not count.
     """
     depth, at = 0, start
     while at < len(text):
@@ -187,7 +194,7 @@ def _line_end(text: str, start: int) -> int:
 
 
 def _after_string(text: str, start: int) -> int | None:
-    """Return the place after the string that begins at `start`, None when it does not end."""
+    """Return the position after the string that begins at `start`, None if it does not end."""
     triple = text[start : start + 3]
     if triple in ('"""', "'''"):
         end = text.find(triple, start + 3)
@@ -205,10 +212,9 @@ def _after_string(text: str, start: int) -> int | None:
 
 
 def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
-    """Return the list that a bracketed text stands for, None if it is none.
-
-    The text is read as a Python literal and as JSON, then again with plain quotes and without
-    bullets. `quoted`: its label stood in quotes, so JSON is tried first.
+    """Return the list that a text in brackets stands for, None if it is no list. The text is read
+    as a Python literal and as JSON, then again with plain quotes and without bullets. `quoted`: the
+    list's label stood in quotes, so JSON is tried first.
     """
     reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
     for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):

@@ -62,7 +62,7 @@ class PlanLimits:
         return len(self.models) - (not self.itself)
 
     def name(self, index: int) -> str:
-        """Return the name of its step at this place."""
+        """Return the name of the plan's step at this index."""
         return f"{self.prefix}{index + 1}"
 
 
@@ -146,29 +146,32 @@ def _named_step(
 
 @dataclass(frozen=True)
 class _Reads:
-    """The outputs that a step reads: places of steps of its plan, and names of outputs outside it."""
+    """The outputs that a step reads: indexes of steps of its plan, and names of outputs outside it."""
 
     access: AccessList
     opens: tuple[str, ...] = ()
 
 
 def _reads(index: int, value: object, form: PlanLimits) -> _Reads | InvalidPlan:
+    """Parse the names that a step reads, for the step at `index`."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
         return InvalidPlan(f"`reads` is {_shown(value)}, not a list of names")
     if len(names) == 1 and isinstance(names[0], str) and names[0].lower() == "all":
         return _Reads("all" if index or form.earlier else ())
-    own = [form.name(earlier) for earlier in range(index)]
+    steps_before = [form.name(earlier) for earlier in range(index)]
+    access: dict[int, None] = {}
+    opens: dict[str, None] = {}
     for name in names:
-        if name not in own and name not in form.outputs:
-            return InvalidPlan(
-                f"`reads` holds {_shown(name)}; it may hold "
-                f"{', '.join([*form.outputs, *own]) or 'nothing, for there is no step before it'}"
-            )
-    return _Reads(
-        tuple(dict.fromkeys(own.index(name) for name in names if name in own)),
-        tuple(dict.fromkeys(name for name in names if name in form.outputs)),
-    )
+        if name in steps_before:
+            access[steps_before.index(name)] = None
+        if name in form.outputs:
+            opens[name] = None
+        elif name not in steps_before:
+            allowed = ", ".join([*form.outputs, *steps_before])
+            allowed = allowed or "nothing, for there is no step before it"
+            return InvalidPlan(f"`reads` holds {_shown(name)}; it may hold {allowed}")
+    return _Reads(tuple(access), tuple(opens))
 
 
 def _files(value: object) -> tuple[str, ...] | InvalidPlan:
@@ -256,7 +259,7 @@ def _step(
 
 
 def _whole(text: str) -> str:
-    """Join the halves of characters, as JSON escapes them."""
+    """Return the text with surrogate halves, which JSON escapes, joined to characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -287,7 +290,7 @@ def _access(index: int, access: object, form: PlanLimits) -> _Reads | InvalidPla
 
 
 def _number(value: object) -> int | None:
-    """Return a whole number, also from digits as text; None for anything else, True included."""
+    """Return a whole number, given as one or as digits; None for anything else, also for True."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -299,8 +302,8 @@ def _shown(value: object) -> str:
 
 
 def same_job(steps: Sequence[WorkflowStep], first: int, second: int) -> bool:
-    """Return whether two steps were given the same job: the same words, the same outputs to read,
-    and neither reads the other.
+    """Return whether two steps were given the same job: the same words and the same outputs to
+    read. A step that reads all earlier ones shares its job with none.
     """
     a, b = steps[first], steps[second]
     if a.access == "all":

@@ -38,7 +38,7 @@ from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_
 def planner_feedback(
     state: SessionState, within: OuterStep | None, number: int, *, by_name: bool
 ) -> tuple[str, str]:
-    """Return the text to plan for ("" for the request itself) and what is known so far."""
+    """Return the text to plan for ("" for the request itself), and the results so far."""
     if within is not None:
         return _part(state, within, by_name=by_name)
     if number == 1:
@@ -117,7 +117,9 @@ def _not_done(flow: Workflow, index: int) -> str:
 
 
 def _outcome(state: SessionState) -> str:
-    """Return what the plans changed, how the tests stand and stood, and what a judging step said."""
+    """Return what the plans changed, the results of the tests now and before, and the words of a
+    judging step.
+    """
     changed = sorted(state.request.changes)
     sentences = [
         f"Files that were changed: {', '.join(changed)}." if changed else "Nothing changed."
@@ -179,44 +181,46 @@ class PlanTask:
 def planner_prompt(
     state: SessionState, task: PlanTask, members: Mapping[str, Member], planner: Member
 ) -> Prompt:
-    """Return the planner's prompt. The answer to a refused reply holds everything again: a planner
-    has no history.
+    """Return the planner's prompt. It is whole also after a refused reply, because a planner sees
+    no earlier messages.
     """
     form = task.form
     folder = "conductor/" if form.by_name else "conductor/paper_"
-    divides = f" {prompts.load('conductor/divides')}" if form.itself else ""
-    limit = (
-        "" if form.most_steps == form.steps else f", in at most {plural(form.most_steps, 'step')}"
-    )
-    ask = prompts.fill(
+    steps, last = str(form.most_steps), str(form.last)
+    limit = ""
+    if form.most_steps != form.steps:
+        limit = f", in at most {plural(form.most_steps, 'step')}"
+    question = prompts.fill(
         prompts.load(f"{folder}ask"),
         limit=limit,
-        steps=str(form.most_steps),
-        last=str(form.last),
+        steps=steps,
+        last=last,
         first=form.name(0),
         second=form.name(1),
-        divides=divides,
+        divides=f" {prompts.load('conductor/divides')}" if form.itself else "",
     )
     if task.refused is not None:
         again = prompts.fill(
             prompts.load(f"{folder}again"),
             fault=task.refused.fault,
             reply=escape_frames(task.refused.text[:REFUSED_LIMIT]),
-            steps=str(form.most_steps),
-            last=str(form.last),
+            steps=steps,
+            last=last,
         )
-        ask = f"{ask}\n\n{again}" if form.by_name else again
-    tree = state.request.asked.tree if state.request.asked is not None else ""
+        question = f"{question}\n\n{again}" if form.by_name else again
+    tree = ""
+    if state.request.asked is not None and state.request.asked.tree:
+        tree = f"The repository when the request came:\n{state.request.asked.tree}\n\n"
     text = prompts.fill(
         prompts.load(f"{folder}request"),
         before=_before(state),
-        tree=f"The repository when the request came:\n{tree}\n\n" if tree else "",
+        tree=tree,
         state=_tests(state, form),
         request=task.text,
         result=f"{task.result}\n\n" if task.result else "",
         models=_models(form, members),
         agents=_agents(form, members),
-        ask=ask,
+        ask=question,
     )
     is_embedded = planner.provider == "local"
     return Prompt(

@@ -19,6 +19,7 @@ from fugu_cli.session.events import (
     Exclusion,
     Finished,
     Member,
+    Merged,
 )
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn, interrupted_calls
@@ -33,7 +34,7 @@ from fugu_cli.session.workflows import (
 
 
 def group_merge(
-    state: SessionState, flow: Workflow, group: Sequence[Turn], *, lost: bool
+    state: SessionState, workflow: Workflow, group: Sequence[Turn], *, lost: bool
 ) -> MergeTurns | None:
     """Return how to merge the closed turns of a group, None if that is done or waits for its
     merging step.
@@ -46,50 +47,50 @@ def group_merge(
         return None
     if made:
         among = [turn for turn, _ in made[-1].diffs]
-        return _merge_by_choice(state, flow, turns, among, lost=lost)
+        return _merge_by_choice(state, workflow, turns, among, lost=lost)
     best, why = _best_by_tests(state, group)
-    chooser = _merging_step(flow, group)
+    chooser = _merging_step(workflow, group)
     if len(best) > 1 and not lost and chooser is not None:
         return MergeTurns(
-            flow.number, turns, 0, f"{why}; step {chooser + 1} chooses", True, tuple(best)
+            workflow.number, turns, 0, f"{why}; step {chooser + 1} chooses", True, tuple(best)
         )
-    return MergeTurns(flow.number, turns, best[0] if best else 0, why)
+    return MergeTurns(workflow.number, turns, best[0] if best else 0, why)
 
 
 def _merge_by_choice(
     state: SessionState,
-    flow: Workflow,
+    workflow: Workflow,
     turns: tuple[int, ...],
     among: Sequence[int],
     *,
     lost: bool,
 ) -> MergeTurns | None:
     """Return the merge that the merging step chose, None if that step has not finished."""
-    group = [turn for turn in flow.turns if turn.number in turns]
-    step = _merging_step(flow, group)
+    group = [turn for turn in workflow.turns if turn.number in turns]
+    step = _merging_step(workflow, group)
     if step is None:
-        return MergeTurns(flow.number, turns, among[0], "the first one")
-    finished = [turn for turn in flow.tries(step) if is_done(turn)]
+        return MergeTurns(workflow.number, turns, among[0], "the first one")
+    finished = [turn for turn in workflow.tries(step) if is_done(turn)]
     if not finished:
         if not lost:
             return None
         why = f"step {step + 1} came to nothing: the first one"
-        return MergeTurns(flow.number, turns, among[0], why)
+        return MergeTurns(workflow.number, turns, among[0], why)
     turn, step_number = finished[-1], finished[-1].assigned.step + 1
     if turn.changes:
         return MergeTurns(
-            flow.number, turns, 0, f"step {step_number} wrote its own from what it read"
+            workflow.number, turns, 0, f"step {step_number} wrote its own from what it read"
         )
     names = {change_name(state, number): number for number in among}
     if (name := named_choice(turn)) in names:
         return MergeTurns(
-            flow.number,
+            workflow.number,
             turns,
             names[name],
             f"chosen by {turn.assigned.agent} in step {step_number}",
         )
     return MergeTurns(
-        flow.number, turns, among[0], f"step {step_number} named none of them: the first one"
+        workflow.number, turns, among[0], f"step {step_number} named none of them: the first one"
     )
 
 
@@ -126,10 +127,10 @@ def change_name(state: SessionState, number: int) -> str:
     return step_name(state.request.workflows, step.plan, step.step)
 
 
-def _merging_step(flow: Workflow, group: Sequence[Turn]) -> int | None:
+def _merging_step(workflow: Workflow, group: Sequence[Turn]) -> int | None:
     """Return the first later step that reads every step of the group."""
     steps = {turn.assigned.step for turn in group}
-    for index, step in enumerate(flow.planned.steps):
+    for index, step in enumerate(workflow.planned.steps):
         if index <= max(steps) or step.plans:
             continue
         if step.access == "all" or steps <= set(step.access):
@@ -163,40 +164,40 @@ class AvailableAgents:
         ]
 
 
-def finished_steps(state: SessionState, flow: Workflow) -> set[int]:
+def finished_steps(state: SessionState, workflow: Workflow) -> set[int]:
     """Return the steps that have an output."""
     workflows = state.request.workflows
     return {
         step
-        for step in range(len(flow.planned.steps))
-        if step_output(workflows, flow.number, step) is not None
-    } - _partly_done(state, flow)
+        for step in range(len(workflow.planned.steps))
+        if step_output(workflows, workflow.number, step) is not None
+    } - _partly_done(state, workflow)
 
 
-def _partly_done(state: SessionState, flow: Workflow) -> set[int]:
+def _partly_done(state: SessionState, workflow: Workflow) -> set[int]:
     """Return the steps that were divided and are not done to the end, by the parts or by one agent."""
     partly_done: set[int] = set()
     for child in state.request.workflows:
         within = child.planned.within
-        if within is None or within.plan != flow.number:
+        if within is None or within.plan != workflow.number:
             continue
         rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
-        if rest and not any(is_done(turn) for turn in flow.tries(within.step)):
+        if rest and not any(is_done(turn) for turn in workflow.tries(within.step)):
             partly_done.add(within.step)
     return partly_done
 
 
-def _failed(flow: Workflow, step: int) -> list[Turn]:
+def _failed(workflow: Workflow, step: int) -> list[Turn]:
     """Return a step's turns that came to nothing. A turn that the user cut does not count."""
-    return [turn for turn in flow.tries(step) if not is_done(turn) and not turn.interrupted]
+    return [turn for turn in workflow.tries(step) if not is_done(turn) and not turn.interrupted]
 
 
-def ready_steps(state: SessionState, flow: Workflow) -> list[int]:
+def ready_steps(state: SessionState, workflow: Workflow) -> list[int]:
     """Return the steps without an output whose sources all have one."""
-    done = finished_steps(state, flow)
+    done = finished_steps(state, workflow)
     return [
         index
-        for index, step in enumerate(flow.planned.steps)
+        for index, step in enumerate(workflow.planned.steps)
         if index not in done and all(source in done for source in _sources(index, step.access))
     ]
 
@@ -205,13 +206,13 @@ def _sources(step: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
     return tuple(range(step)) if isinstance(access, str) else access
 
 
-def failure_of(state: SessionState, flow: Workflow, team: AvailableAgents) -> str:
+def failure_of(state: SessionState, workflow: Workflow, team: AvailableAgents) -> str:
     """Return why the workflow cannot go on, "" while it can: a step came to nothing twice, or
     nobody else is left for it.
     """
-    done = finished_steps(state, flow)
-    for step in range(len(flow.planned.steps)):
-        failed = _failed(flow, step)
+    done = finished_steps(state, workflow)
+    for step in range(len(workflow.planned.steps)):
+        failed = _failed(workflow, step)
         if step in done or not failed:
             continue
         others = [
@@ -237,26 +238,26 @@ def _failure_text(turn: Turn) -> str:
 
 
 def next_steps(
-    state: SessionState, flow: Workflow, indexes: Sequence[int], team: AvailableAgents
+    state: SessionState, workflow: Workflow, indexes: Sequence[int], team: AvailableAgents
 ) -> ParallelTurns | Finished:
     """Return the steps that begin now."""
     if not team.able():
         return action_space.finish_without_agents(state, team.excluded)
-    steps = flow.planned.steps
-    own = [index for index in indexes if not steps[index].plans or flow.tries(index)]
+    steps = workflow.planned.steps
+    own = [index for index in indexes if not steps[index].plans or workflow.tries(index)]
     request = state.request.asked
     in_copies: set[int] = set()
     if request is not None and request.snapshot is not None:  # else no copy can be made
         in_copies = {index for index in own if shares_job(steps, index)}
-        in_copies |= _separate_writers(state, flow, own)
+        in_copies |= _separate_writers(state, workflow, own)
     number = action_space.next_turn_number(state)
     assignments: list[Assigned] = []
     for index in own:
-        member, reason = _agent_for(state, flow, index, team)
+        member, reason = _agent_for(state, workflow, index, team)
         assignments.append(
             _assignment(
                 state,
-                flow,
+                workflow,
                 index,
                 turn=number + len(assignments),
                 agent=member.name,
@@ -268,15 +269,15 @@ def next_steps(
 
 
 def single_step(
-    state: SessionState, flow: Workflow, step: int, team: AvailableAgents, why: str
+    state: SessionState, workflow: Workflow, step: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
     """Return the assignment of a step as a single turn, instead of the workflow that it was to be."""
     if not team.able():
-        return next_steps(state, flow, [step], team)
-    member, reason = _agent_for(state, flow, step, team)
+        return next_steps(state, workflow, [step], team)
+    member, reason = _agent_for(state, workflow, step, team)
     assignment = _assignment(
         state,
-        flow,
+        workflow,
         step,
         turn=action_space.next_turn_number(state),
         agent=member.name,
@@ -286,18 +287,18 @@ def single_step(
 
 
 def _agent_for(
-    state: SessionState, flow: Workflow, index: int, team: AvailableAgents
+    state: SessionState, workflow: Workflow, index: int, team: AvailableAgents
 ) -> tuple[Member, str]:
     """Return the agent the plan names, or another one where that one failed, is excluded, or is to
     judge what it wrote; with the words for the trace.
     """
-    step = flow.planned.steps[index]
+    step = workflow.planned.steps[index]
     able = {member.name: member for member in team.able()}
-    failed = [turn.assigned.agent for turn in _failed(flow, index)]
+    failed = [turn.assigned.agent for turn in _failed(workflow, index)]
     untried = [member for name, member in able.items() if name not in failed]
     authors = state.request.authors if step.accepts else ()
     candidates = [member for member in untried if member.name not in authors] or untried
-    title = f"step {index + 1} of {len(flow.planned.steps)}"
+    title = f"step {index + 1} of {len(workflow.planned.steps)}"
     if able.get(step.agent) in candidates:
         return able[step.agent], title
     substitute = candidates[0] if candidates else next(iter(able.values()))
@@ -310,15 +311,15 @@ def _agent_for(
     return substitute, f"{title}; {step.agent} {why}"
 
 
-def _separate_writers(state: SessionState, flow: Workflow, indexes: Sequence[int]) -> set[int]:
+def _separate_writers(state: SessionState, workflow: Workflow, indexes: Sequence[int]) -> set[int]:
     """Return the steps that work at once, each in a copy, for they name different files. One that
     was done in a copy already is done again in the repository.
     """
-    steps = flow.planned.steps
+    steps = workflow.planned.steps
     again = {
         turn.assigned.step
         for turn in state.request.turns
-        if turn.assigned.plan == flow.number and turn.assigned.worktree
+        if turn.assigned.plan == workflow.number and turn.assigned.worktree
     }
     writers = [index for index in indexes if steps[index].files and index not in again]
     separate = {
@@ -333,15 +334,15 @@ def _separate_writers(state: SessionState, flow: Workflow, indexes: Sequence[int
     return separate if len(separate) > 1 else set()
 
 
-def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
+def _separate_merge(state: SessionState, workflow: Workflow) -> MergeTurns | None:
     """Return how to merge the next finished copy of a step that named its files: it is taken over,
     or done again if it wrote a file of a step that ran beside it.
     """
-    steps = flow.planned.steps
+    steps = workflow.planned.steps
     merged = {number: merge for merge in state.request.merges for number in merge.turns}
     copies = [
         turn
-        for turn in flow.turns
+        for turn in workflow.turns
         if turn.assigned.worktree
         and steps[turn.assigned.step].files
         and not shares_job(steps, turn.assigned.step)
@@ -362,21 +363,21 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
             if written:
                 name = change_name(state, neighbour.number)
                 why = f"it wrote {', '.join(written)}, a file of {name}"
-                return MergeTurns(flow.number, (turn.number,), 0, why, again=True)
+                return MergeTurns(workflow.number, (turn.number,), 0, why, again=True)
         why = "it was done in a copy, beside other steps"
-        return MergeTurns(flow.number, (turn.number,), turn.number, why)
+        return MergeTurns(workflow.number, (turn.number,), turn.number, why)
     return None
 
 
-def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> MergeTurns | None:
+def merge_due(state: SessionState, workflow: Workflow, team: AvailableAgents) -> MergeTurns | None:
     """Return how to merge copies whose steps have ended: several copies of the same job, or one
     copy whose step named its files. None if nothing is to be merged.
     """
-    if (separate := _separate_merge(state, flow)) is not None:
+    if (separate := _separate_merge(state, workflow)) is not None:
         return separate
-    lost = bool(failure_of(state, flow, team))
-    done = finished_steps(state, flow)
-    steps = flow.planned.steps
+    lost = bool(failure_of(state, workflow, team))
+    done = finished_steps(state, workflow)
+    steps = workflow.planned.steps
     grouped: set[int] = set()
     for step in range(len(steps)):
         group = [
@@ -388,12 +389,14 @@ def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> Mer
             continue
         grouped |= set(group)
         turns = [
-            turn for turn in flow.turns if turn.assigned.step in group and turn.assigned.worktree
+            turn
+            for turn in workflow.turns
+            if turn.assigned.step in group and turn.assigned.worktree
         ]
         if turns and all(
-            member in done or len(_failed(flow, member)) >= STEP_TRIES for member in group
+            member in done or len(_failed(workflow, member)) >= STEP_TRIES for member in group
         ):
-            merge = group_merge(state, flow, turns, lost=lost)
+            merge = group_merge(state, workflow, turns, lost=lost)
             if merge is not None:
                 return merge
     return None
@@ -401,7 +404,7 @@ def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> Mer
 
 def _assignment(
     state: SessionState,
-    flow: Workflow,
+    workflow: Workflow,
     step: int,
     *,
     turn: int,
@@ -409,11 +412,12 @@ def _assignment(
     reason: str,
     in_worktree: bool = False,
 ) -> Assigned:
-    planned = flow.planned.steps[step]
+    """Return the assignment of a step of the workflow to an agent."""
+    planned = workflow.planned.steps[step]
     member = state.pool.get(agent)
     can_judge = member is None or member.protocol == "native"
     judges = planned.accepts and can_judge and not state.served
-    outputs = readable_outputs(state.request.workflows, flow, step)
+    outputs = readable_outputs(state.request.workflows, workflow, step)
     sees = tuple(dict.fromkeys(turn.number for turn in outputs.values()))
     return Assigned(
         turn=turn,
@@ -423,20 +427,25 @@ def _assignment(
         reason=reason,
         instruction=planned.instruction,
         sees=sees,
-        plan=flow.number,
+        plan=workflow.number,
         step=step,
-        choices=_choices(state, flow, sees),
+        choices=_choices(state, workflow, sees),
         worktree=WORKTREE if in_worktree else "",
     )
 
 
-def _choices(state: SessionState, flow: Workflow, sees: Sequence[int]) -> tuple[str, ...]:
-    """Return the names of the changes that wait for the choice of a step that reads them all."""
-    newest = {merge.turns: merge for merge in state.request.merges if merge.plan == flow.number}
+def _choices(state: SessionState, workflow: Workflow, sees: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of the changes among which a step chooses: those of an open merge, if the
+    step reads the outputs of all of them.
+    """
+    newest: dict[tuple[int, ...], Merged] = {}
+    for merge in state.request.merges:
+        if merge.plan == workflow.number:
+            newest[merge.turns] = merge
     for merge in reversed(newest.values()):
-        among = [number for number, _ in merge.diffs]
-        if merge.open and {*among} <= {*sees}:
-            return tuple(change_name(state, number) for number in among)
+        numbers = [number for number, _ in merge.diffs]
+        if merge.open and all(number in sees for number in numbers):
+            return tuple(change_name(state, number) for number in numbers)
     return ()
 
 
