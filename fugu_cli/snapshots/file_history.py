@@ -61,8 +61,9 @@ COMPARISONS = 4
 
 @dataclass(frozen=True)
 class Restored:
-    """Files put back, files left alone because somebody changed them since or no copy was kept, and
-    what was taken back."""
+    """The result of a restoration: `paths` were restored, `left` were left alone because somebody
+    changed them since or no copy was kept, `effects` are the changes that were taken back.
+    """
 
     paths: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -85,7 +86,9 @@ class FileHistory:
 
     @property
     def _git(self) -> Git | None:
-        """git on the store, also if the repository is gone; None if no snapshot was ever taken."""
+        """git on the store, which works even if the repository is gone; None if no snapshot was
+        ever taken.
+        """
         if not (self.store / "HEAD").is_file():
             return None
         return (
@@ -131,8 +134,8 @@ class FileHistory:
         return FileEffects(tuple(changes), effects.attributes)
 
     def _still_there(self, change: FileChange) -> FileChange | None:
-        """Correct a deletion: a file that still exists is only ignored by git now. Return the change
-        to its present content, or None if that is the content from before.
+        """Correct a deletion. If the file still exists, git only ignores it now: return the change to
+        its present content, or None if that is the content from before.
         """
         path = self.root / paths.unquoted_path(change.path)
         if through_link(self.root, path) or not os.path.lexists(path):
@@ -140,16 +143,13 @@ class FileHistory:
         if path.lstat().st_size > LARGEST_BLOB:
             return None
         name, mode = file_state(path, self.hash_name)
-        if name is None or (name, mode) == (change.before, change.mode):
-            return change if name is None else None
+        if name is None:
+            return change
+        if (name, mode) == (change.before, change.mode):
+            return None
         self.keep(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
-        return change.model_copy(
-            update={
-                "after": name,
-                "mode": mode,
-                "mode_before": change.mode if mode != change.mode else "",
-            }
-        )
+        mode_before = change.mode if mode != change.mode else ""
+        return change.model_copy(update={"after": name, "mode": mode, "mode_before": mode_before})
 
     async def effects_between(self, a: str, b: str) -> FileEffects:
         """Return the changes from tree `a` to tree `b`."""
@@ -193,8 +193,8 @@ class FileHistory:
         return open_blobs(self.store / "objects", self._git)
 
     def standing(self, effects: FileEffects) -> RestorePlan:
-        """Return which of the changes are still as they were left. Raises StorageError for an
-        unreadable file.
+        """Return the plan that takes back those of the changes which are still as they were left.
+        Raises StorageError for an unreadable file.
         """
         net = effects.net
         changes: list[FileChange] = []
@@ -232,8 +232,8 @@ class FileHistory:
 
     async def take_back(self, effects: FileEffects) -> Restored:
         """Undo changes (given in the order they were made) of each file that is still as it was
-        left. What was undone already is left alone. Raises StorageError for what could not be
-        restored, after everything else was; it is safe to run this again.
+        left. Changes that were undone already are ignored, so it is safe to run this again. Raises
+        StorageError for files that could not be restored, after all others were.
         """
         plan = self.standing(effects)
         async with self.contents() as contents:
@@ -244,8 +244,9 @@ class FileHistory:
         )
 
     async def _leave_out(self, changes: Sequence[FileChange]) -> None:
-        """Mark files that are gone again as left out of a sparse checkout: git took the mark away
-        when it saw them, and would call them deleted now."""
+        """Mark files that are gone again as left out of a sparse checkout. git removed the mark
+        when it saw the files, and would now call them deleted.
+        """
         names = [paths.unquoted_path(change.path) for change in changes if change.before is None]
         gone = [name for name in names if not os.path.lexists(self.root / name)]
         if not gone or self.snapshots is None:
@@ -277,20 +278,20 @@ async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
     output = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
     fields = output.split(b"\0")
     changes = {}
-    for head, name in zip(fields[0::2], fields[1::2], strict=False):
-        old_mode, mode, old, new, _ = head.decode().lstrip(":").split(" ")
-        if NESTED in {old_mode, mode}:
+    for entry, name in zip(fields[0::2], fields[1::2], strict=False):
+        old_mode, new_mode, old, new, _ = entry.decode().lstrip(":").split(" ")
+        if NESTED in {old_mode, new_mode}:
             continue
         before = None if old_mode == ABSENT else old
-        after = None if mode == ABSENT else new
-        was = old_mode if before and after and old_mode != mode else ""
+        after = None if new_mode == ABSENT else new
+        mode_changed = before is not None and after is not None and old_mode != new_mode
         path = os.fsdecode(name)
         changes[path] = FileChange(
             path=quoted_path(path),
             before=before,
             after=after,
-            mode=mode if after else old_mode,
-            mode_before=was,
+            mode=old_mode if after is None else new_mode,
+            mode_before=old_mode if mode_changed else "",
         )
     return changes
 
@@ -330,11 +331,10 @@ RETRY_HINT = "clear what is in the way, then undo again"
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """A plan to restore files: it takes back changes that still stand.
-
-    `made` are the changes to files that are as they were left. `conflicts` are the paths that were
-    changed since, and `beside` are those among them that no snapshot holds. There is no copy of
-    `unkept` (large files) and of `nested` repositories.
+    """A plan to restore files: it takes back the changes that still stand. `effects` are the
+    changes to files that are as they were left. `conflicts` are the paths that were changed since,
+    and `beside` are those among them that no snapshot holds. There is no copy of `unkept` (large
+    files) and of `nested` repositories.
     """
 
     effects: FileEffects = NO_EFFECTS

@@ -140,27 +140,25 @@ class TextFile:
         end. In a file with both kinds, a text with `\\r\\n` is written unchanged.
         """
         mixed = any(self.returns) and not all(self.returns)
-        if not (mixed and "\r\n" in text):
-            text = (
-                self._with_line_ends(text.replace("\r\n", "\n"), mixed=mixed)
-                if any(self.returns)
-                else text
-            )
+        is_as_written = mixed and "\r\n" in text
+        if any(self.returns) and not is_as_written:
+            text = self._with_line_ends(text.replace("\r\n", "\n"), mixed=mixed)
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
 
     def _with_line_ends(self, text: str, *, mixed: bool) -> str:
+        """Return the text with `\\r\\n` where the file has it. `mixed`: the file has both line ends."""
         if not mixed:
             return text.replace("\n", "\r\n")
-        before, (*after, last) = self.text.split("\n")[:-1], text.split("\n")
-        ends = [2 * sum(self.returns) > len(self.returns)] * len(after)
-        for old, new, size in _matching_runs(before, after):
-            ends[new : new + size] = self.returns[old : old + size]
-        return (
-            "".join(
-                f"{line}\r\n" if end else f"{line}\n" for line, end in zip(after, ends, strict=True)
-            )
-            + last
-        )
+        old_lines = self.text.split("\n")[:-1]
+        *new_lines, last = text.split("\n")
+        most_return = 2 * sum(self.returns) > len(self.returns)
+        returns = [most_return] * len(new_lines)
+        for old, new, size in _matching_runs(old_lines, new_lines):
+            returns[new : new + size] = self.returns[old : old + size]
+        parts = []
+        for line, ends_with_return in zip(new_lines, returns, strict=True):
+            parts.append(f"{line}\r\n" if ends_with_return else f"{line}\n")
+        return "".join([*parts, last])
 
     def misfit(self, text: str) -> str:
         """Return a new character of `text` that this file's encoding would not write, "" if all
@@ -202,8 +200,8 @@ def decode_text(data: bytes) -> TextFile:
 
 
 def _matching_runs(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of lines that stand in both or replace each other: start in the one, start in the
-    other, length.
+    """Yield the runs of lines that are in both texts or replace each other: start in the first,
+    start in the second, length.
     """
     most = min(len(before), len(after))
     head = next((at for at in range(most) if before[at] != after[at]), most)

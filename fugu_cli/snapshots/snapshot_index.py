@@ -67,7 +67,9 @@ class IndexFile:
         return file_stamp(self._git.index)
 
     async def listed(self, *more: str) -> tuple[list[str], list[str]]:
-        """Return files that are new or as `more` says, and folders without any indexed file."""
+        """Return the files that are new or that match the options `more`, and the folders without
+        any indexed file.
+        """
         names = split_names(
             await self._git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard")
         )
@@ -134,8 +136,8 @@ class IndexFile:
 
 
 class SnapshotIndex:
-    """Decides what belongs into the index of a store's `git` for `root`. `large` are files that it
-    only names, with size and time.
+    """Decides which files are in the index of a store's `git` for `root`. `large` are files that
+    are only named there, with size and time.
     """
 
     def __init__(self, root: Path, git: Git, repository: Repository) -> None:
@@ -161,12 +163,10 @@ class SnapshotIndex:
 
     def forget(self) -> None:
         """Forget the index, which was unusable: the next one begins empty."""
-        self.large, self._users, self._begins_as_users, self.begun = (
-            {},
-            _UserGitState(),
-            False,
-            frozenset(),
-        )
+        self.large = {}
+        self.begun = frozenset()
+        self._users = _UserGitState()
+        self._begins_as_users = False
 
     async def update(
         self, changed: Sequence[str], folders: Sequence[str], *, is_ours: bool

@@ -108,19 +108,20 @@ def collect_extras(
     plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN_BITS)
     executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE_BITS)
     odd = {path: mode for path, mode in modes.items() if mode not in {plain, executable}}
-    walked = [entry for folder in folders for entry in _below(root / folder)]
-    empty = sorted(os.path.relpath(path, root) for path, names in walked if not names)
-    pipes = dict(
-        _pipes(
-            root, {*_parent_folders(modes), *(os.path.relpath(path, root) for path, _ in walked)}
-        )
-    )
+    empty = []
+    searched = set(_parent_folders(modes))
+    for folder in folders:
+        for path, names in _below(root / folder):
+            name = os.path.relpath(path, root)
+            searched.add(name)
+            if not names:
+                empty.append(name)
     return TreeExtras(
         plain,
         executable,
         dict(sorted(odd.items())),
-        tuple(empty),
-        pipes,
+        tuple(sorted(empty)),
+        dict(_pipes(root, searched)),
         dict(sorted(large.items())),
         nested,
     )
@@ -175,13 +176,18 @@ def _read_repository(store: Path, root: Path, top: Path) -> KnownRepository:
         return KnownRepository("", (), ())
     git = Git(store, top, repository.index, top)
     listing = ("ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard")
-    done = run_git(root, *GIT_OPTIONS, *listing, environment=git.environment(), cwd=top)
-    entries = done.out.split(b"\0")[:-1]
-    paths = [
-        os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
-        for entry in entries
-    ]
-    holds_repositories = any(entry[2:8] == b"160000" or entry.endswith(b"/") for entry in entries)
+    output = run_git(root, *GIT_OPTIONS, *listing, environment=git.environment(), cwd=top).out
+    paths: list[str] = []
+    changed: list[str] = []
+    holds_repositories = False
+    for entry in output.split(b"\0")[:-1]:
+        is_untracked = entry[:1] == b"?"
+        is_submodule = entry[2:8] == b"160000"
+        path = os.fsdecode(entry[2:] if is_untracked else entry.partition(b"\t")[2])
+        paths.append(path)
+        if is_untracked or is_submodule or entry[:1] == b"C":
+            changed.append(path)
+        holds_repositories = holds_repositories or is_submodule or entry.endswith(b"/")
     head = _head(repository)
     names: tuple[str, ...] = ()
     if not holds_repositories:
@@ -189,11 +195,7 @@ def _read_repository(store: Path, root: Path, top: Path) -> KnownRepository:
         names = (*own_files, *dict.fromkeys(paths), *_parent_folders(paths))
     # taken before the files are read: a file written meanwhile is read again the next time
     stamps = _stamps(top, names)
-    digest = hashlib.sha256(b"\0".join([*map(_bytes, head), done.out]))
-    changed = []
-    for entry, path in zip(entries, paths, strict=True):
-        if entry[:1] in {b"C", b"?"} or entry[2:8] == b"160000":
-            changed.append(path)
+    digest = hashlib.sha256(b"\0".join([*map(_bytes, head), output]))
     for number, path in enumerate(changed):
         data = _content(top / path, whole=number < MOST_WHOLE)
         digest.update(data or repository_state(store, root, top / path).encode())

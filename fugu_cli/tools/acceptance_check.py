@@ -62,7 +62,7 @@ class AcceptanceCheckArguments(ToolArguments):
 async def acceptance_check(
     arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
-    """Run it as things were before the work: there it must fail. The test suite is not run again
+    """Run the new check on the original files, where it must fail. The test suite is not run again
     for this.
     """
     if arguments.command == workspace.test_command and not arguments.script:
@@ -116,7 +116,9 @@ async def _run_command(
 
 
 def _describe_result(command: str, result: CommandResult, workspace: Workspace) -> str:
-    """Return the output and the end; a test runner's output as run_tests shows it."""
+    """Return the output and how the command ended; a test runner's output is shown as run_tests
+    shows it.
+    """
     output = workspace.whole_secrets(result.output.strip())
     if output_format(command) in OUTPUT_PATTERNS:
         output = digest_output(output, command, str(workspace.root), ok=result.code == 0)

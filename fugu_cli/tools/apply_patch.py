@@ -166,8 +166,8 @@ def _read_content(
 
 
 def _quotes_file(patch: FilePatch) -> bool:
-    """Return whether each hunk quotes lines of the file, or nothing of it is changed: who can quote
-    it knows it.
+    """Return whether each hunk quotes lines of the file, or the hunk changes nothing in it. Whoever
+    quotes a file has read it.
     """
     if not patch.hunks:
         return patch.kind != "delete"
@@ -260,8 +260,8 @@ def _find_matches(
 def _find_insertion(
     lines: Sequence[str], hunk: Hunk, shift: int, earliest: int
 ) -> text_edits.TextMatch | None:
-    """Return the place for lines that are only added: after the header's line, after the anchor,
-    else at the end.
+    """Return the index at which lines that are only added go: after the header's line, after the
+    anchor, else at the end.
     """
     blanks = len(hunk.old)
     if hunk.line is not None:
@@ -288,17 +288,19 @@ def _exact_matches(lines: Sequence[str], old: tuple[str, ...]) -> list[int]:
 
 
 def _find_anchor(lines: Sequence[str], anchor: str, earliest: int) -> int | None:
-    """Return the index of the anchor's last line: whole lines before parts, later before earlier."""
-    index: int | None = None
+    """Return the index of the anchor's last line, None if the anchor is not there. Whole lines are
+    preferred to parts of lines, and lines from `earliest` on to those before it.
+    """
+    match_index: int | None = None
     for part in anchor.split("\n"):
-        start = earliest if index is None else index + 1
+        start = earliest if match_index is None else match_index + 1
         order = [*range(start, len(lines)), *range(start)]
-        index = next((i for i in order if lines[i].strip() == part), None)
-        if index is None:
-            index = next((i for i in order if part in lines[i]), None)
-        if index is None:
+        whole_lines = [index for index in order if lines[index].strip() == part]
+        parts_of_lines = [index for index in order if part in lines[index]]
+        if not whole_lines and not parts_of_lines:
             return None
-    return index
+        match_index = (whole_lines or parts_of_lines)[0]
+    return match_index
 
 
 def _describe_misfit(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:

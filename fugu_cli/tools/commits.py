@@ -201,9 +201,13 @@ def _conflict_marks(text: bytes) -> Counter[bytes]:
     conflict is not taken for an earlier one.
     """
     starts = [match.start() for match in _CONFLICT.finditer(text)]
-    ends = [*starts[1:], len(text)]
-    parts = [text[start:end] for start, end in zip(starts, ends, strict=False)]
-    return Counter(part.splitlines()[0] if part.startswith(b">") else part for part in parts)
+    marks: Counter[bytes] = Counter()
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
+        mark = text[start:end]
+        if mark.startswith(b">"):  # nothing of the conflict follows the last mark
+            mark = mark.splitlines()[0]
+        marks[mark] += 1
+    return marks
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:

@@ -29,19 +29,15 @@ def unified_diff(
     """Return a diff for `git apply`. It is one sentence if the content is not text or more than
     `largest` characters differ. None stands for a file that did not exist.
     """
-    names = (
-        "/dev/null" if before is None else f"a/{path}",
-        "/dev/null" if after is None else f"b/{path}",
-    )
-    if b"\0" in (before or b"") or b"\0" in (after or b""):
-        return (
-            f"--- {names[0]}\n+++ {names[1]}\nbinary file, {len(before or b'')} -> "
-            f"{len(after or b'')} bytes\n"
-        )
-    old, new = _lines(before), _lines(after)
-    lines = unified_diff_lines(old, new, *names, largest=largest)
+    old_name = "/dev/null" if before is None else f"a/{path}"
+    new_name = "/dev/null" if after is None else f"b/{path}"
+    old, new = before or b"", after or b""
+    if b"\0" in old or b"\0" in new:
+        sizes = f"{len(old)} -> {len(new)} bytes"
+        return f"--- {old_name}\n+++ {new_name}\nbinary file, {sizes}\n"
+    lines = unified_diff_lines(_lines(old), _lines(new), old_name, new_name, largest=largest)
     if lines is None:
-        size = len(before or b"") + len(after or b"")
+        size = len(old) + len(new)
         return f"--- {path}\n+++ {path}\n@@ too large to compare: {size:,} bytes @@"
     text = []
     for line in lines:
@@ -49,8 +45,8 @@ def unified_diff(
     return "".join(text)
 
 
-def _lines(data: bytes | None) -> list[str]:
-    return (data or b"").decode("utf-8", "surrogateescape").splitlines(keepends=True)
+def _lines(data: bytes) -> list[str]:
+    return data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
 
 
 async def change_diffs(
@@ -128,8 +124,8 @@ GONE = (
 
 
 class DiffArguments(ToolArguments):
-    """Arguments of diff: the tree id of a snapshot; path, content before and after (ids) of files
-    that it has not.
+    """Arguments of diff: `since` is the tree id of a snapshot. `beside` are files that no snapshot
+    holds: the path, and the blobs before and after.
     """
 
     since: str
@@ -137,28 +133,27 @@ class DiffArguments(ToolArguments):
 
 
 async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Return a unified diff from the snapshot to now, with all lines of small files."""
-    snapshot = await workspace.history.snapshot()
-    if snapshot is None:
+    """Return a unified diff from the snapshot to now. Small files are shown with all their lines."""
+    since = arguments.since
+    now = await workspace.history.snapshot()
+    if now is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
-        effects = await workspace.history.effects_between(arguments.since, snapshot)
+        effects = await workspace.history.effects_between(since, now)
         small = _small_files(workspace, [unquoted_path(change.path) for change in effects.changes])
-        patch = b""
         if small:
-            whole = [f":(top,literal){path}" for path in small]
-            patch += await workspace.patch(
-                arguments.since, snapshot, context=SMALL_FILE, only=whole
-            )
-        others = [":(top)", *(f":(top,exclude,literal){path}" for path in small)]
-        patch += await workspace.patch(arguments.since, snapshot, only=others if small else ())
+            only_small = [f":(top,literal){path}" for path in small]
+            without_small = [":(top)", *(f":(top,exclude,literal){path}" for path in small)]
+            patch = await workspace.patch(since, now, context=SMALL_FILE, only=only_small)
+            patch += await workspace.patch(since, now, only=without_small)
+        else:
+            patch = await workspace.patch(since, now)
     except StorageError:
         return ToolResult(text=GONE, ok=False)
-    for path, *names in arguments.beside:
-        before, after = [
-            None if name is None else await workspace.history.blob(name) for name in names
-        ]
-        file_diff = unified_diff(path, before, after).encode("utf-8", "surrogateescape")
+    for path, before, after in arguments.beside:
+        old = None if before is None else await workspace.history.blob(before)
+        new = None if after is None else await workspace.history.blob(after)
+        file_diff = unified_diff(path, old, new).encode("utf-8", "surrogateescape")
         patch += workspace.shown(file_diff)
     if not patch:
         return ToolResult(text="(nothing was changed)")
@@ -166,13 +161,15 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
 
 
 def _small_files(workspace: Workspace, paths: Iterable[str]) -> list[str]:
-    """Return the small files, which are shown whole, as long as there is room."""
+    """Return the files that are small enough to be shown whole, as many as there is room for."""
     small: list[str] = []
     bytes_left = SMALL_FILES
     for path in paths:
         file = workspace.root / path
-        size = file.stat().st_size if file.is_file() and not file.is_symlink() else SMALL_FILE + 1
-        if size <= min(SMALL_FILE, bytes_left) and len(small) < MOST_SMALL_FILES:
+        if len(small) == MOST_SMALL_FILES or file.is_symlink() or not file.is_file():
+            continue
+        size = file.stat().st_size
+        if size <= min(SMALL_FILE, bytes_left):
             small.append(path)
             bytes_left -= size
     return small

@@ -150,8 +150,8 @@ def digest_output(
 
 
 def unshown_places(digest: str) -> list[tuple[int, str, int]]:
-    """Return places that a digest of node's or Maven's tests names without showing them: line
-    number in the digest, path, line of the file.
+    """Return the places that a digest of node's or Maven's tests names without showing their
+    source: line number in the digest, path, line of the file.
     """
     lines = digest.split("\n")
     if any(_FRAMED.match(line) for line in lines):
@@ -185,14 +185,14 @@ def statement_at(lines: Sequence[str], line: int) -> str:
 
 
 def _without_varying(line: str) -> str:
-    """Remove figures that differ from run to run."""
+    """Return the text without figures that differ from run to run."""
     for varying, replacement in _VARYING:
         line = varying.sub(replacement, line)
     return line.rstrip()
 
 
 def _recognise_patterns(lines: Sequence[str]) -> OutputPatterns:
-    """Return the patterns with the most failures, for commands that do not name their runner."""
+    """Return the patterns that match the most failures, for commands that do not name their runner."""
     best, most_failures = NO_PATTERNS, 0
     for patterns in OUTPUT_PATTERNS.values():
         failures = sum(bool(re.match(patterns.starts, line)) for line in lines)
@@ -219,11 +219,10 @@ def _failures(lines: Sequence[str], patterns: OutputPatterns) -> list[list[str]]
 
 
 def _join_failures(failures: Sequence[Sequence[str]], counts: Sequence[str], limit: int) -> str:
-    """Return the first failure at length, others in short, then the counts."""
-    closing = [
-        line if len(line) <= 200 else line[:200] + "..."
-        for line in [*counts[:MOST_FAILURES], *counts[MOST_FAILURES:][-1:]]
-    ]
+    """Return the first failure at length, others in short, then the lines with counts."""
+    if len(counts) > MOST_FAILURES:
+        counts = [*counts[:MOST_FAILURES], counts[-1]]
+    closing = [line if len(line) <= 200 else line[:200] + "..." for line in counts]
     remaining = limit - sum(len(line) + 1 for line in closing)
     parts: list[str] = []
     for index, failure in enumerate(failures):
@@ -235,22 +234,22 @@ def _join_failures(failures: Sequence[Sequence[str]], counts: Sequence[str], lim
             break
         parts.append(part)
         remaining -= len(part) + 1
-    return "\n".join([*parts, *(line for line in closing if line not in parts)])
+    parts += [line for line in closing if line not in parts]
+    return "\n".join(parts)
 
 
 def _brief(failure: Sequence[str]) -> str:
     """Shorten a further failure to its name, arguments, assertion and place."""
     text = "\n".join(line for line in failure if line.strip())
-    explained = [line for line in failure if line.startswith("E ")]
-    if len(text) <= OTHER_FAILURES or not explained:
+    assertion = [line for line in failure if line.startswith("E ")]
+    if len(text) <= OTHER_FAILURES or not assertion:
         return truncate(text, OTHER_FAILURES)
-    test_arguments = [line for line in failure[1:4] if re.match(r"(?!self)\w+ = ", line)]
-    places = [line for line in failure if _PLACE.match(line)]
-    lines = [failure[0], *test_arguments, *explained[:2], *places[-1:]]
-    return "\n".join(
-        line if len(line) <= OTHER_FAILURES // 2 else line[: OTHER_FAILURES // 2] + "..."
-        for line in lines
-    )
+    lines = [failure[0]]
+    lines += [line for line in failure[1:4] if re.match(r"(?!self)\w+ = ", line)]
+    lines += assertion[:2]
+    lines += [line for line in failure if _PLACE.match(line)][-1:]
+    most = OTHER_FAILURES // 2
+    return "\n".join(line if len(line) <= most else line[:most] + "..." for line in lines)
 
 
 _SCRIPT = re.compile(r"(?:^|[\s(])((?:[\w.@+-]+/)*[\w.@+-]+\.[cm]?[jt]sx?):(\d+):\d+\)?$")
@@ -382,7 +381,7 @@ class SuiteRun:
 
     @property
     def report(self) -> TestReport | None:
-        """Return the counts, or why nothing was run; None where the run tells neither."""
+        """Return the counts, or why nothing was run; None if the run gives neither."""
         from fugu_cli.testing.runner_results import summarise_results
 
         counts = summarise_results(self.results, self.ended.output, ok=self.ok)
@@ -418,7 +417,7 @@ class SuiteRun:
 
 
 def _failing_list(report: TestReport) -> str:
-    """Return the ids of failing tests, one a line, where there are several."""
+    """Return the ids of the failing tests, one on each line, "" unless there are several."""
     ids = report.failing
     if len(ids) < 2:
         return ""
@@ -499,8 +498,8 @@ def without_network(command: str) -> str:
 
 
 def _source(workspace: Workspace, path: str, line: int) -> str:
-    """Return the statement at this line of a test in the repository, "" for other files: some may
-    be kept from agents.
+    """Return the statement at this line of a test in the repository; "" for other files, because
+    some may be kept from agents.
     """
     file = paths.locate(path, workspace.root)
     if path.endswith(_BY_NAME):
@@ -550,10 +549,9 @@ def _not_run(text: str, why: str) -> ToolResult:
 
 
 def _environment(workspace: Workspace) -> dict[str, str | None]:
-    """Return variables for short backtraces and short comparisons: with CI set, pytest shows them
-    whole.
-
-    cargo's first build goes to a folder outside the repository. Tests may use bare repositories.
+    """Return environment variables for short tracebacks and comparisons (pytest shows them whole if
+    CI is set), for a build folder of cargo outside the repository, and for tests that use bare
+    repositories.
     """
     variables: dict[str, str | None] = {
         "RUST_BACKTRACE": "0",

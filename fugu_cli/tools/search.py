@@ -220,8 +220,8 @@ def _is_hidden(name: str, searched: Path, workspace: Workspace) -> bool:
 
 
 def _full_name(searched: Path, root: Path, name: str) -> str:
-    """Return the path of a file that ripgrep names, below `root` relative to it. `searched` is the
-    folder or file that it went through.
+    """Return the path, relative to `root` if it is below it, of a file that ripgrep names.
+    `searched` is the folder or file that it searched.
     """
     path = searched if name.startswith(OPENED) else searched / name
     return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
@@ -306,10 +306,9 @@ def ripgrep(root: Path) -> str | None:
 async def _ripgrep(
     options: Sequence[str], root: Path, searched: Path
 ) -> tuple[bytes, str] | ToolResult:
-    """Run ripgrep on `searched`, a resolved folder or file, with hidden files but without git's
-    own. It follows no link that has come into the path.
-
-    Return its output and a line about unreadable places, or a ToolResult if it fails.
+    """Run ripgrep on `searched`, a resolved folder or file. Hidden files are searched, git's own
+    folder is not. The folder or file is opened first, so that no link that is swapped into the path
+    is followed. Return its output and a line about unreadable places, or a ToolResult if it fails.
     """
     program = ripgrep(root)
     if program is None:
@@ -318,9 +317,9 @@ async def _ripgrep(
         )
         return ToolResult(text=text, ok=False)
     words = [program, "--no-config", "--color=never", "--hidden", *options, "--glob=!.git", "--"]
+    descriptors: list[int] = []
     try:
         with contextlib.ExitStack() as stack:
-            descriptors: list[int] = []
             if searched.is_dir():
                 folder = stack.enter_context(resolved_folder(searched))
                 words.append("./")

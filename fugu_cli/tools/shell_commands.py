@@ -100,8 +100,8 @@ class CommandResult:
 
 
 class CommandOutput:
-    """Collects a command's output and drops the middle if it is too long. `say` gets it as it
-    comes.
+    """Collects a command's output and drops the middle if it is too long. `say` is given each piece
+    as it comes.
     """
 
     def __init__(self, say: Say) -> None:
@@ -143,10 +143,8 @@ class CommandOutput:
         return plain_text(self._head + dropped + self._tail)
 
     def take_new(self, *, over: bool = True) -> str:
-        """Return and forget the output since the last call.
-
-        Until the command is `over`, the last word of an unfinished line is kept back: it may be
-        half of a secret.
+        """Return and forget the output since the last call. Until the command is `over`, the last
+        word of an unfinished line is held back, because it may be half of a secret.
         """
         text = self.text
         last_word = ""
@@ -194,9 +192,8 @@ class CommandContext:
 
 @dataclass
 class RunningCommand:
-    """A command that runs. `silent` is set when nobody holds its output any more.
-
-    When it is over: `left`, how many processes it left running, and `restored`, sentences on files
+    """A running command. `silent` is set when no process holds its output any more. After its end
+    `left` is the number of processes that it left running, and `restored` are sentences on files
     that it was not allowed to change.
     """
 
@@ -220,11 +217,9 @@ class RunningCommand:
 async def start_command(
     command: str, folder: Path, take: Callable[[bytes], None], context: CommandContext
 ) -> AsyncIterator[RunningCommand]:
-    """Run `command` with bash (or sh) in `folder`. When the block is left, all its processes are
-    ended.
-
-    Raises OSError if it cannot be started, UsageError if a requested sandbox does not hold. If
-    cancelled while it ends the command, it first ends all processes.
+    """Run `command` with bash (or sh) in `folder`. When the block is left, also by a cancellation,
+    all its processes are ended. Raises OSError if it cannot be started, and UsageError if the
+    sandbox that was asked for does not work.
     """
     # not in runs without a command
     from fugu_cli.safety.process_cleanup import StandardStreams, start_process
@@ -272,9 +267,8 @@ _slots: ContextVar[asyncio.Semaphore | None] = ContextVar("slots", default=None)
 
 @contextlib.contextmanager
 def command_slots(slots: asyncio.Semaphore) -> Iterator[None]:
-    """Have each command of `run_command` hold one of `slots`, in all tasks begun in the block.
-
-    Commands that share a machine with many others exceed their time for no fault of theirs.
+    """Make each command of `run_command` wait for one of `slots`, in all tasks begun in the block.
+    Otherwise commands that share a machine with many others would exceed their time limits.
     """
     token = _slots.set(slots)
     try:
@@ -286,18 +280,18 @@ def command_slots(slots: asyncio.Semaphore) -> Iterator[None]:
 async def run_command(
     command: str, folder: Path, seconds: float, say: Say, context: CommandContext = CommandContext()
 ) -> CommandResult:
-    """Run `command` in `folder` for at most `seconds`, which begin when a slot is free
-    (`command_slots`). Raises as `start_command` does.
+    """Run `command` in `folder` for at most `seconds`, counted from when a slot is free
+    (`command_slots`). Raises the errors of `start_command`.
     """
     output = CommandOutput(say)
     timed_out = False
 
-    def take(data: bytes) -> None:
+    def add_output(data: bytes) -> None:
         output.take(context.through(data))
 
     async with _slots.get() or contextlib.nullcontext():
         start = time.monotonic()
-        async with start_command(command, folder, take, context) as running:
+        async with start_command(command, folder, add_output, context) as running:
             try:
                 async with asyncio.timeout(seconds):
                     await running.wait()
@@ -323,7 +317,9 @@ def _could_not_write_git(output: str) -> bool:
 
 @contextlib.contextmanager
 def _open_stdin(data: bytes) -> Iterator[int]:
-    """Yield a descriptor for reading `data`: an unnamed file, so that nobody has to feed it."""
+    """Yield a descriptor for reading `data`. It is an unnamed file, so that no task has to write
+    into a pipe.
+    """
     if not data:
         yield asyncio.subprocess.DEVNULL
         return
@@ -334,11 +330,9 @@ def _open_stdin(data: bytes) -> Iterator[int]:
 
 
 class _Pipe:
-    """A pipe that is read into `take` as it fills; `closed` is set when nobody holds its other end
-    any more.
-
-    Not asyncio's own: with that, waiting for a process would also wait for whoever inherited its
-    output.
+    """A pipe whose data is given to `take` as it arrives; `closed` is set when no process holds its
+    other end any more. asyncio's own pipes are not used: with them, waiting for a process would
+    also wait for all that inherited its output.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
@@ -366,7 +360,7 @@ class _Pipe:
         self.write_end = -1
 
     def close(self) -> None:
-        """Take what is still in it and let go."""
+        """Read what is still in the pipe and close it."""
         for _ in range(64):
             if self.closed.is_set() or not self._fill():
                 break
@@ -458,8 +452,8 @@ class BackgroundJob:
 
 
 class Jobs:
-    """The jobs of a session: those of this process, and the names of those of processes before
-    it.
+    """The background jobs of a session: those of this process, and the names of those of earlier
+    processes.
     """
 
     def __init__(self) -> None:
@@ -550,13 +544,15 @@ class Jobs:
                     self._notify(end)
 
     async def wait(self, job: BackgroundJob, seconds: float) -> None:
-        """Wait until it has ended, at most `seconds`. Its present output is read in any case."""
+        """Wait until the job has ended, at most `seconds`. Its output so far is read in either
+        case.
+        """
         await asyncio.sleep(0)
         if seconds and job.end is None:
             await asyncio.wait((self._tasks[job.name],), timeout=seconds)
 
     async def stop(self, names: Collection[str], by: JobEnder) -> tuple[str, ...]:
-        """Stop jobs and all processes that they started, and return the names of those that were
+        """End jobs with all processes that they started, and return the names of those that were
         running.
         """
         jobs = [job for job in self.running if job.name in names]
@@ -568,9 +564,7 @@ class Jobs:
         return tuple(job.name for job in jobs)
 
     async def close(self, below: Path | None = None) -> None:
-        """End all of them, or those that run `below` a folder: the session is over, or the folder
-        goes.
-        """
+        """End all jobs, or those that run `below` a folder that is about to be removed."""
         names = [
             job.name for job in self.running if below is None or job.folder.is_relative_to(below)
         ]

@@ -72,7 +72,7 @@ class Toolbox:
         return {**self._own, **foreign} if foreign else self._own
 
     async def settled(self, waits: Callable[[str], None]) -> None:
-        """Give foreign tools that are on their way a moment to arrive; `waits` is told what for."""
+        """Wait a moment for foreign tools that are being connected; `waits` is told what for."""
         if self._more is not None:
             await self._more.settled(waits)
 
@@ -184,7 +184,7 @@ def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) 
 
 
 def tool_spec(tool: AnyTool, description: str) -> ToolSpec:
-    """Return a tool's description for agents: no titles, nothing unnecessary."""
+    """Return a tool's description for agents, without titles and other unnecessary keys."""
     schema = _schema(tool.arguments)
     fields = schema.get("properties", {})
     parameters = {

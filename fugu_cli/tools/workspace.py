@@ -103,7 +103,7 @@ CHANGED_SINCE_READ = "was changed since it was read"
 
 
 class ReadTracker:
-    """Digests by resolved path."""
+    """The content of each file that the agent has read or written, as digests by resolved path."""
 
     def __init__(self) -> None:
         self._digests: dict[Path, bytes] = {}
@@ -113,8 +113,8 @@ class ReadTracker:
         self._digests[path] = _digest(data)
 
     def note_file(self, path: Path) -> None:
-        """Note that the agent knows a part of the present content of `path`; for files too large
-        for memory.
+        """Note that the agent knows a part of the present content of `path`. For files that are too
+        large to be kept in memory.
         """
         with path.open("rb") as file:
             self._digests[path] = hashlib.file_digest(file, "sha256").digest()
@@ -128,7 +128,7 @@ class ReadTracker:
             self.note_file(path)
 
     def refresh(self, path: Path) -> None:
-        """Keep a known file known after fugu itself changed it."""
+        """Note the present content of a known file after fugu itself changed it."""
         if path in self._digests:
             if path.is_file():
                 self._digests[path] = _digest(path.read_bytes())
@@ -140,7 +140,7 @@ class ReadTracker:
         return path in self._digests
 
     def has_changed(self, path: Path, data: bytes) -> bool:
-        """Return whether `path`, which now holds `data`, is not as it was last seen."""
+        """Return whether `path`, which now holds `data`, has changed since it was last seen."""
         return self.knows(path) and self._digests[path] != _digest(data)
 
 
@@ -173,9 +173,8 @@ TRACEBACK_LIMIT = 6000
 async def run_tool(
     tool: Tool[Arguments], arguments: Arguments, workspace: Workspace, say: Say
 ) -> ToolResult:
-    """Run a tool. An exception that it does not handle is its result, with the traceback.
-
-    Raises FuguError, and whatever `say` raises: neither is a fault of the tool.
+    """Run a tool. An exception that it does not handle becomes a failed result with the traceback.
+    Raises FuguError, and whatever `say` raises, because neither is a fault of the tool.
     """
     error_of_listener: Exception | None = None
 
@@ -206,8 +205,9 @@ async def run_tool(
 
 
 class ObservedResult(NamedTuple):
-    """A tool's result with what was done to files meanwhile, and the paths that fugu's own tools
-    wrote."""
+    """A tool's result, the changes to files while it ran, and the paths that fugu's own tools
+    wrote.
+    """
 
     result: ToolResult
     effects: FileEffects = NO_EFFECTS
@@ -244,22 +244,22 @@ class Workspace:
         """By resolved path; one for all agents that work at the same time."""
         self.jobs = Jobs()
         self.window: int | None = None
-        """Tokens that the agent reads at most, whose call is run; None where nobody's is."""
+        """The context of the agent whose call runs, in tokens; None if no agent made the call."""
         self.reads_only = False
-        """Commands cannot write the repository, where the sandbox holds."""
+        """True if commands must not write the repository, as far as the sandbox prevents it."""
         self.judged_paths: frozenset[Path] | None = None
-        """The resolved paths that policy judged for the call under way; None: not for a call."""
+        """The resolved paths that policy judged for the running call; None if no call runs."""
         self.ask_user: AskUser | None = None
-        """Asks the user what a call of ask_user holds; None where nobody can be asked."""
+        """Asks the user the question of a call of ask_user; None if nobody can be asked."""
         self.copies: Mapping[str, Workspace] = {}
         """The copies whose changes an agent chooses among, by the names of their steps."""
         self.mask: Callable[[str], str] = str
-        """Takes secrets out of the diffs that people and files are given."""
+        """Masks secrets in the diffs that are shown or written to files."""
         self.unread: Callable[[Path, Path], bool] | None = None
-        """Return whether a search must leave out a file (resolved) of a working tree (its root)."""
+        """Returns whether a search must leave out a file (resolved) of a working tree (its root)."""
 
     def apart(self, agent: str) -> Workspace:
-        """Return the same folder for an agent that works at the same time as others. It has not
+        """Return the same folder for an agent that works at the same time as others, and has not
         seen the files that those have seen.
         """
         workspace = copy.copy(self)
@@ -269,16 +269,16 @@ class Workspace:
         return workspace
 
     def quoting_refusal(self, path: Path, data: bytes, name: str) -> str:
-        """Return why a place in `path` must not be changed by quoting it; "" when it may. Where a
-        rule forbids to read the file, a wrong quote would show what is near it.
+        """Return why `path` must not be changed by quoting a part of it; "" if it may. If a rule
+        forbids to read the file, the answer to a wrong quote would show lines of it.
         """
         if self.unread is None or not self.unread(path, self.root):
             return ""
         return self.overwriting_refusal(path, data, name)
 
     def overwriting_refusal(self, path: Path, data: bytes, name: str) -> str:
-        """Return why `path`, which now holds `data`, must not be overwritten whole; "" when it may.
-        `name` is how the agent calls it.
+        """Return why `path`, which now holds `data`, must not be overwritten whole; "" if it may.
+        `name` is the agent's name for it.
         """
         if not self.seen.knows(path):
             return (
@@ -289,8 +289,8 @@ class Workspace:
         return f"{changed} Read it again, then change it." if changed else ""
 
     def change_since_read(self, path: Path, data: bytes, name: str) -> str:
-        """Return a sentence about who changed `path`, which now holds `data`, since it was read; ""
-        if nobody did.
+        """Return a sentence on who changed `path`, which now holds `data`, since it was read; "" if
+        nobody did.
         """
         if not self.seen.has_changed(path, data):
             return ""
@@ -375,8 +375,8 @@ class Workspace:
         return copied
 
     def output_limit(self, most: int) -> int:
-        """Return how many characters of a result the agent gets: `most`, and no more than an eighth
-        of what it can read.
+        """Return how many characters of a result the agent is shown: at most `most`, and at most an
+        eighth of its context.
         """
         if self.window is None:
             return most
@@ -384,8 +384,8 @@ class Workspace:
 
     @property
     def sandbox_holds(self) -> bool:
-        """Return whether commands have no network and write only in the repository, and there
-        neither git's folder nor files that others run.
+        """True if the sandbox keeps commands from the network and from writing outside the
+        repository, in git's folder, or in files that other programs run.
         """
         return self.sandbox is not None and self.sandbox.holds
 
@@ -403,8 +403,8 @@ class Workspace:
         return restored
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
-        """Write a file whole, as fugu's doing; a file that the agent knew it goes on knowing. `path`
-        is resolved; `mode` as in `write_atomically`. Raises StorageError, OSError.
+        """Write a whole file as fugu. A file that the agent knew stays known. `path` is resolved;
+        `mode` as in `write_atomically`. Raises StorageError, OSError.
         """
         with resolved_folder(path.parent, make=True) as folder:
             old = read_resolved(path) if path.is_file() else None
@@ -472,7 +472,9 @@ def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
 
 @dataclass(frozen=True)
 class _SeenFile:
-    """A file that an agent saw whole at `at` (epoch seconds). `blob`: what it held; "" if unknown."""
+    """A file that an agent saw whole at `at` (epoch seconds). `blob` is its content then, "" if
+    unknown.
+    """
 
     at: float
     blob: str = ""

@@ -61,39 +61,43 @@ def worktree_exists(folder: Path) -> bool:
 
 
 async def _fill_worktree(workspace: Workspace, tree: str, root: Path) -> None:
+    """Make a repository at `root` with the files of `tree` as its only commit. It borrows the
+    objects of the user's repository and of the store.
+    """
     assert workspace.history.snapshots is not None
-    hashed = (
-        [f"--object-format={workspace.history.hash_name}"]
-        if workspace.history.hash_name != "sha1"
-        else []
-    )
-    await _git(workspace.root, root, "init", "-q", "--template=", *hashed)
+    repository = workspace.history.snapshots.repository
+    init = ["init", "-q", "--template="]
+    if workspace.history.hash_name != "sha1":
+        init.append(f"--object-format={workspace.history.hash_name}")
+    await _git(workspace.root, root, *init)
     git = root / ".git"
     (git / "info").mkdir(exist_ok=True)
-    objects = [workspace.store / "objects", workspace.history.snapshots.repository.objects]
     (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
-    (git / "objects" / "info" / "alternates").write_text(
-        "".join(f"{path}\n" for path in objects), *TEXT
-    )
-    (git / "info" / "attributes").write_text(
-        "* -text -ident -filter -working-tree-encoding\n", *TEXT
-    )
+    borrowed = f"{workspace.store / 'objects'}\n{repository.objects}\n"
+    (git / "objects" / "info" / "alternates").write_text(borrowed, *TEXT)
+    attributes = "* -text -ident -filter -working-tree-encoding\n"
+    (git / "info" / "attributes").write_text(attributes, *TEXT)
     await _git(workspace.root, root, "read-tree", tree)
     await _git(workspace.root, root, "checkout-index", "-a", "-q")
-    nested = await _remove_nested(workspace, root)
-    lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
-    outer = _outer_ignore_rules(workspace.root, workspace.history.snapshots.repository)
-    rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
+    missing = await _remove_nested(workspace, root)
+    missing += [name for name in ENVIRONMENTS if not (root / name).exists()]
+    rules = _outer_ignore_rules(workspace.root, repository)
+    rules += ["/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in missing]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
-    author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
     tree_id = await _git(workspace.root, root, "write-tree")
-    head = await _head(workspace)
-    parents = ("-p", head) if head else ()
-    commit = await _git(
-        workspace.root, root, *author, "commit-tree", tree_id, *parents, "-m", COPY_MESSAGE
-    )
+    commit_tree = [
+        "-c",
+        "user.name=fugu",
+        "-c",
+        "user.email=fugu@localhost",
+        "commit-tree",
+        tree_id,
+    ]
+    if head := await _head(workspace):
+        commit_tree += ["-p", head]
+    commit = await _git(workspace.root, root, *commit_tree, "-m", COPY_MESSAGE)
     await _git(workspace.root, root, "update-ref", "HEAD", commit)
-    for name in lacking:
+    for name in missing:
         if (workspace.root / name).exists():
             (root / name).symlink_to(workspace.root / name)
 
