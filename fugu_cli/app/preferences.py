@@ -35,43 +35,45 @@ class Preferences:
 
 
 class PreferencesFile:
-    """`left` is how the screen was left last; the defaults when nothing usable is there."""
+    """Reads and writes the preferences of the interface. `current` are the remembered ones, or the
+    defaults if the file cannot be read.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "screen.json"
-        self.left = _read(self._path)
+        self.current = _read(self._path)
 
     def keep(self, **changes: str | int | bool) -> None:
-        """Remember fields of `Preferences`."""
-        self.left = replace(self.left, **changes)  # type: ignore[arg-type]
+        """Change fields of the preferences and write the file."""
+        self.current = replace(self.current, **changes)  # type: ignore[arg-type]
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(asdict(self.left)) + "\n", encoding="utf-8")
+            self._path.write_text(json.dumps(asdict(self.current)) + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> Preferences:
+    """Return the preferences in a file. Fields of a wrong type have their defaults."""
     try:
         fields = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Preferences()
     if not isinstance(fields, dict):
         return Preferences()
-    theme, panel, width, notify = (
-        fields.get(name) for name in ("theme", "panel", "panel_width", "notify")
-    )
-    return Preferences(
-        theme=theme if isinstance(theme, str) else "",
-        panel=panel if isinstance(panel, bool) else None,
-        panel_width=width if isinstance(width, int) else 0,
-        notify=notify if isinstance(notify, bool) else None,
-        asked_for_model=fields.get("asked_for_model") is True,
-        asked_to_import=fields.get("asked_to_import") is True,
-    )
+    types: dict[str, type] = {
+        "theme": str,
+        "panel": bool,
+        "panel_width": int,
+        "notify": bool,
+        "asked_for_model": bool,
+        "asked_to_import": bool,
+    }
+    valid = {name: value for name, value in fields.items() if type(value) is types.get(name)}
+    return replace(Preferences(), **valid)  # type: ignore[arg-type]
 
 
 class InputHistory:
-    """The typed texts of all sessions, the newest last. Steps back and forth, starting at the text
-    being typed.
+    """The typed texts of all sessions, the newest last. Steps back and forth, beginning at the text
+    that is being typed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,7 +83,7 @@ class InputHistory:
         self._draft = ""
 
     def load(self) -> None:
-        """Read the file. Lines that are not one are left out."""
+        """Read the file. Invalid lines are left out."""
         texts: list[str] = []
         with suppress(OSError):
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines()[

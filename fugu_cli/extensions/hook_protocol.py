@@ -338,25 +338,43 @@ def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
 
 
 def _merge(answers: Sequence[HookAnswer]) -> HookAnswer:
-    """Merge answers: the strictest decision, the first fault, all messages.
+    """Merge answers: the strictest decision with its reason, the first fault, all messages.
 
-    Where only one value is possible, the last one counts.
+    Of other values the last one counts, of `stop` the first.
     """
-    merged = HookAnswer()
+    decision: HookDecision = ""
+    reason = fault = ""
+    new_input, output, stop = None, None, None
+    contexts: list[str] = []
+    messages: list[str] = []
     for answer in answers:
-        stricter = BY_STRICTNESS.index(answer.decision) > BY_STRICTNESS.index(merged.decision)
-        merged = HookAnswer(
-            decision=answer.decision if stricter else merged.decision,
-            reason=answer.reason if stricter or not merged.reason else merged.reason,
-            input=merged.input if answer.input is None else answer.input,
-            output=merged.output if answer.output is None else answer.output,
-            context="\n\n".join(filter(None, (merged.context, answer.context))),
-            message="\n".join(filter(None, (merged.message, answer.message))),
-            stop=answer.stop if merged.stop is None else merged.stop,
-            fault=merged.fault or answer.fault,
-            unsure=merged.unsure or answer.unsure,
-        )
-    return merged
+        is_stricter = BY_STRICTNESS.index(answer.decision) > BY_STRICTNESS.index(decision)
+        if is_stricter:
+            decision = answer.decision
+        if is_stricter or not reason:
+            reason = answer.reason
+        if answer.input is not None:
+            new_input = answer.input
+        if answer.output is not None:
+            output = answer.output
+        if answer.context:
+            contexts.append(answer.context)
+        if answer.message:
+            messages.append(answer.message)
+        if stop is None:
+            stop = answer.stop
+        fault = fault or answer.fault
+    return HookAnswer(
+        decision=decision,
+        reason=reason,
+        input=new_input,
+        output=output,
+        context="\n\n".join(contexts),
+        message="\n".join(messages),
+        stop=stop,
+        fault=fault,
+        unsure=any(answer.unsure for answer in answers),
+    )
 
 
 def answer_of_client(answer: Mapping[str, object], moment: str) -> HookAnswer:
@@ -380,16 +398,17 @@ def _answer(answer: _Object, moment: str) -> HookAnswer:
         fault = f"printed what cannot be read: it answers {specific.hookEventName}"
         return HookAnswer(fault=fault, unsure=True)
     behaviour = specific.decision
-    if behaviour is None:
-        decision = specific.permissionDecision or answer.decision or ""
-        reason = specific.permissionDecisionReason or answer.reason or ""
+    decision: str = specific.permissionDecision or ""
+    reason = specific.permissionDecisionReason or ""
+    if behaviour is not None:
+        decision = decision or behaviour.behavior
+        reason = reason or behaviour.message or ""
     else:
-        decision = specific.permissionDecision or behaviour.behavior
-        reason = specific.permissionDecisionReason or behaviour.message or answer.reason or ""
+        decision = decision or answer.decision or ""
+    reason = reason or answer.reason or ""
+    shown_reason = reason
     if not reason and decision in {"deny", "block"}:
         shown_reason = "it gave no reason"
-    else:
-        shown_reason = reason
     new_input = specific.updatedInput
     if not new_input and behaviour is not None:
         new_input = behaviour.updatedInput

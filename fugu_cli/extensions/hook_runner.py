@@ -167,12 +167,11 @@ class HookRunner:
         ]
 
     async def ask(self, hook: Hook, workspace: Workspace, event: _EventInput) -> HookAnswer:
-        """Run one hook. Return its answer cut, masked, and withheld from agents if `mute`."""
-        if (
-            hook.rule
-            and event.call is not None
-            and not hook_protocol.rule_fits(hook.rule, event.call, workspace.root)
-        ):
+        """Run one hook and return its answer: cut, with secrets masked, and without its words if
+        `mute`.
+        """
+        call, root = event.call, workspace.root
+        if hook.rule and call is not None and not hook_protocol.rule_fits(hook.rule, call, root):
             return HookAnswer()
         if hook.apart:
             self.begin(hook, workspace, event)
@@ -207,7 +206,7 @@ class HookRunner:
         return replace(answer, reason=reason, context="" if self.mute else context, output=output)
 
     async def _run_hook(self, hook: Hook, workspace: Workspace, event: _EventInput) -> HookAnswer:
-        """Run a hook and read its answer. A guard whose answer cannot be known refuses."""
+        """Run a hook and read its answer. A guard whose answer cannot be read denies the call."""
         if hook.fault:
             return HookAnswer(
                 "deny",
@@ -236,8 +235,8 @@ class HookRunner:
     async def _run_command(
         self, hook: Hook, hook_input: Mapping[str, JsonValue], workspace: Workspace
     ) -> HookAnswer:
-        """Run a hook's command. One of the repository runs in the sandbox; where none holds, only
-        if each of its commands runs files that are as the user trusted them.
+        """Run a hook's command. A hook of the repository runs in the sandbox; without a sandbox it
+        runs only if all files that its commands run are as the user trusted them.
         """
         confined = hook.own or await asyncio.to_thread(_is_confined, workspace)
         if not confined and not self._runs_what_was_trusted(hook, real_path(workspace.root)):

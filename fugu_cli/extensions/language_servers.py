@@ -246,16 +246,15 @@ class LanguageServers:
                 yield path
 
     def _show(self, path: Path) -> None:
-        """Let the server look at the file as it is; it is waited for later."""
+        """Show the file, as it is now, to its server, without waiting for errors."""
         server, text = self._server(path), _text(path)
         if server is not None and text is not None:
             server.show(path, text)
 
     def _server(self, path: Path) -> _Server | None:
-        """Return the server for a file, started if it does not run yet; None if there is none.
-
-        If a server could not be started, the next one for such files is taken. A server that ended
-        after it had answered is not replaced.
+        """Return the server for a file, started if it does not run yet; None if there is none. If a
+        server cannot be started, the next one for such files is used. A server that ended after it
+        had answered is not replaced.
         """
         for installed in self._installed[path.suffix]:
             program = installed.program
@@ -269,25 +268,24 @@ class LanguageServers:
         return None
 
     async def _new_errors(self, paths: Collection[Path], seconds: float) -> str:
-        """Return the errors that are new since the last word, in these files and in all that were
-        changed before; "" for none. Only `paths` are waited for.
+        """Return the errors that were not reported yet, in these files and in all that were changed
+        before; "" for none. Waits at most `seconds` for errors in `paths`, and not for others.
         """
         self._changed |= dict.fromkeys(paths)
-        lines: list[str] = []
         until = asyncio.get_running_loop().time() + seconds
-        for path in (*paths, *(changed for changed in self._changed if changed not in paths)):
+        others = [changed for changed in self._changed if changed not in paths]
+        lines: list[str] = []
+        for path in (*paths, *others):
             server = self._server(path)
             if server is not None:
                 lines += await server.news(path, self._root, until if path in paths else 0.0)
         if not lines:
             return ""
-        more = [f"... and {len(lines) - MOST_ERRORS} more"] if len(lines) > MOST_ERRORS else []
-        return (
-            "\n".join(
-                ("\n[New errors, as a language server sees them:", *lines[:MOST_ERRORS], *more)
-            )
-            + "]"
-        )
+        shown = lines[:MOST_ERRORS]
+        if len(lines) > MOST_ERRORS:
+            shown.append(f"... and {len(lines) - MOST_ERRORS} more")
+        errors = "\n".join(shown)
+        return f"\n[New errors, as a language server sees them:\n{errors}]"
 
     async def close(self) -> None:
         """End every server, with all it has started."""
@@ -316,7 +314,7 @@ class _Document:
 
 
 class _Published(NamedTuple):
-    """The newest word of a server about a file."""
+    """The newest errors that a server sent for a file."""
 
     version: int | None
     at: float
@@ -354,7 +352,9 @@ class _Server:
         return self._server_kind.program
 
     async def answers(self, seconds: float) -> bool:
-        """Wait until it has answered `initialize`; False when it ended or took too long."""
+        """Wait until the server has answered `initialize`. Return False if it ended or took too
+        long.
+        """
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._started.wait(), seconds)
         return self._client is not None and not self.gone
@@ -365,8 +365,8 @@ class _Server:
             self._documents[path] = asyncio.create_task(self._open(path, text))
 
     async def news(self, path: Path, root: Path, until: float) -> list[str]:
-        """Return errors of the file that are new and were not reported before. They are waited for
-        `until` a moment of the loop; later ones are reported the next time.
+        """Return the errors of the file that were not reported yet. Waits `until` a time of the
+        event loop; later errors are reported the next time.
         """
         opening, loop = self._documents.get(path), asyncio.get_running_loop()
         if opening is None:
@@ -499,7 +499,7 @@ class _Server:
         client.initialized(types.InitializedParams())
 
     def _register(self, params: RegistrationParams) -> None:
-        """Take note of what the server offers after it has started."""
+        """Note a capability that the server registers after its start."""
         if any(offer.method == "textDocument/diagnostic" for offer in params.registrations):
             self._is_pulled = True
             self._pull_all()
@@ -531,8 +531,8 @@ class _Server:
             self._keep_errors(uri, version, report.items)
 
     def _configuration(self, params: Any) -> list[object]:
-        """Answer with the repository's own virtual environment, whose Python a server runs: only in
-        the sandbox.
+        """Answer a request for the configuration with the repository's own virtual environment. The
+        server runs its Python, so only in the sandbox.
         """
         sections: dict[str, object] = {}
         pythons = [self._root / name / "bin" / "python" for name in (".venv", "venv")]
@@ -560,7 +560,7 @@ class _Server:
         self._new_diagnostics.set()
 
     async def _open(self, path: Path, text: str) -> _Document | None:
-        """Return a file as it was before any edit, with the errors that it had then."""
+        """Return the document of a file, opened before any edit, with the errors that it had then."""
         from lsprotocol import types
 
         await self._started.wait()

@@ -182,8 +182,7 @@ def read_servers(
     user: Path, own: Path | None, *, trusted: bool, environ: Mapping[str, str]
 ) -> DeclaredServers:
     """Read the user's file and the repository's file `own`, whose servers start only if `trusted`.
-
-    Where a name stands in both, the repository wins.
+    If both have a server of the same name, the repository's counts.
     """
     declared = DeclaredServers()
     for path, is_user, may_start in ((user, True, True), (own, False, trusted)):
@@ -337,7 +336,9 @@ def _changeable(path: Path) -> tuple[str, dict[str, JsonValue]]:
 
 
 def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
-    """Replace the servers of the file, keeping its indentation. Others may not read a new file."""
+    """Replace the servers in the file, keeping its indentation. A new file is readable by the user
+    alone.
+    """
     settings = parse_json(text) if text.strip() else {}
     indent = _INDENT.match(text)
     new_text = json.dumps(

@@ -131,7 +131,7 @@ def check_not_empty(plugin: Plugin) -> None:
         *library.skills,
         *library.commands,
         *library.agents,
-        *library.left,
+        *library.excluded,
         *plugin.hooks.hooks,
         *plugin.hooks.notes,
         *plugin.servers.servers,

@@ -67,12 +67,14 @@ class ExtensionFolder:
 
 @dataclass(frozen=True)
 class ExcludedFile:
-    """A file that is not used, and why. `quiet`: it is not a mistake."""
+    """A file that is not used, and the reason. `quiet`: it is not a mistake, so the user need not
+    be told.
+    """
 
     kind: LibraryKind
     name: str
     path: Path
-    why: str
+    reason: str
     quiet: bool = False
 
 
@@ -87,7 +89,7 @@ class SkillLibrary:
     skills: tuple[Skill, ...] = ()
     commands: tuple[CustomCommand, ...] = ()
     agents: tuple[Subagent, ...] = ()
-    left: tuple[ExcludedFile, ...] = ()
+    excluded: tuple[ExcludedFile, ...] = ()
     notes: tuple[str, ...] = ()
     untrusted: tuple[Path, ...] = ()
 
@@ -136,12 +138,12 @@ def load_library(folders: Sequence[ExtensionFolder]) -> SkillLibrary:
         excluded += [replace(fault, quiet=True) for fault in faults]
     for file in excluded:
         if not file.quiet:
-            notes.append(f"{file.path}: {file.why}; the {_word(file.kind)} is left out")
+            notes.append(f"{file.path}: {file.reason}; the {_word(file.kind)} is left out")
     return SkillLibrary(
         skills=tuple(skills.values()),
         commands=tuple(commands.values()),
         agents=tuple(agents.values()),
-        left=tuple(excluded),
+        excluded=tuple(excluded),
         notes=tuple(notes),
         untrusted=tuple(untrusted),
     )
@@ -325,15 +327,16 @@ def _add_new(
         if item.name in used and item.plugin:
             item = replace(item, name=f"{item.plugin}:{item.name}")
         if item.name in used:
-            why = f"{used[item.name].file} has the same name and is nearer"
-            yield ExcludedFile(kind, item.name, item.file, why, quiet=True)
+            reason = f"{used[item.name].file} has the same name and is nearer"
+            yield ExcludedFile(kind, item.name, item.file, reason, quiet=True)
         else:
             used[item.name] = item
 
 
 def _waiting(kind: LibraryKind, items: Sequence[Item]) -> list[ExcludedFile]:
-    why = "its folder is not trusted; `fugu trust` there"
-    return [ExcludedFile(kind, item.name, item.file, why, quiet=True) for item in items]
+    """Return the items as files that are excluded until the user trusts their folder."""
+    reason = "its folder is not trusted; `fugu trust` there"
+    return [ExcludedFile(kind, item.name, item.file, reason, quiet=True) for item in items]
 
 
 def _name_all(files: Sequence[ExcludedFile]) -> str:
@@ -377,9 +380,9 @@ def format_library(library: SkillLibrary, root: Path) -> str:
         about = agent.description + _choice(agent.model, "")
         agents.append((agent.name, about, display_path(agent.file, root)))
     excluded: list[LibraryRow] = []
-    for file in library.left:
+    for file in library.excluded:
         slash = "/" if file.kind == "command" else ""
-        excluded.append((f"{slash}{file.name}", file.why, display_path(file.path, root)))
+        excluded.append((f"{slash}{file.name}", file.reason, display_path(file.path, root)))
     lines = [
         *_section("skills", skills),
         *_section("commands", commands),
@@ -480,10 +483,10 @@ def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
 
 def refuse_left_out(kind: LibraryKind, name: str, library: SkillLibrary) -> None:
     """Raise UsageError with the reason if this skill or command exists but is left out."""
-    for file in library.left:
+    for file in library.excluded:
         if (file.kind, file.name) == (kind, name):
             raise UsageError(
-                f"the {kind} {name} is not used: {file.why}", hint=f"it stands in {file.path}"
+                f"the {kind} {name} is not used: {file.reason}", hint=f"it stands in {file.path}"
             )
 
 

@@ -360,8 +360,8 @@ def _reply_message(event: Replied) -> str:
 
 
 class CollectorLink(logging.Handler):
-    """The SDK's providers and exporters. `tell` gets the first failure in one sentence, from any
-    thread.
+    """The SDK's providers and exporters, which send to a collector. `tell` is given the first
+    failure in one sentence, from any thread.
     """
 
     def __init__(
@@ -370,22 +370,20 @@ class CollectorLink(logging.Handler):
         """Raises ValueError for settings that the SDK cannot use."""
         super().__init__(logging.WARNING)
         self.notes: tuple[str, ...] = ()
-        self.content = environ.get(
-            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", ""
-        ).strip().lower() in {*("true", "1", "span_only", "span_and_event")}
+        capture = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
+        self.content = capture.strip().lower() in {"true", "1", "span_only", "span_and_event"}
         """True if prompts and answers are sent, too."""
         self._tell = tell
-        names = (f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
-        endpoint = next(value for name in names if (value := environ.get(name)))
-        self._shown_endpoint = endpoint.rpartition("@")[2] if "@" in endpoint else endpoint
+        names = [f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_")]
+        endpoint = next(environ[name] for name in names if environ.get(name))
+        self._shown_endpoint = endpoint.rpartition("@")[2]  # without user and password
         self._transient_fault = ""
         self._closing = False
         library = logging.getLogger("opentelemetry")
         library.addHandler(self)
         library.propagate = False  # each fault would be a line on the screen
-        if (
-            protocol := environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-        ) != "http/protobuf":
+        protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        if protocol != "http/protobuf":
             self._fail(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}, and fugu speaks http/protobuf")
             environ = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
         self._exporters: list[Any] = []
@@ -395,12 +393,9 @@ class CollectorLink(logging.Handler):
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         if _is_sent(environ, "TRACES"):
             self._traces.add_span_processor(BatchSpanProcessor(self._exporter(OTLPSpanExporter)))
-        sends_metrics = _is_sent(environ, "METRICS")
-        readers = (
-            [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))]
-            if sends_metrics
-            else []
-        )
+        readers = []
+        if _is_sent(environ, "METRICS"):
+            readers.append(PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter)))
         self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
         self.tracer = self._traces.get_tracer("fugu", __version__, schema_url=SCHEMA)
         meter = self._metrics.get_meter("fugu", __version__, schema_url=SCHEMA)

@@ -118,11 +118,9 @@ def recognise_runner(command: str, root: Path) -> Invocation | None:
 
 def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
     """Return the part of a line before its last command, the folder that this command runs in, and
-    its words.
-
-    There are no words if a shell would expand or redirect something in the command, or if something
-    else than `cd FOLDER` or the activation of an environment is before it. `loose` allows anything
-    before it.
+    its words. There are no words if a shell would expand or redirect something in the command, or
+    if something other than `cd FOLDER` or the activation of an environment precedes it. `loose`
+    allows anything before it.
     """
     not_plain = "", "", ()
     head, separator, last_command = command.rpartition("&&")
@@ -244,7 +242,7 @@ def _script(words: Sequence[str], folder: Path) -> str | None:
 
 
 def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments that are passed on to the script."""
+    """Return the arguments that the package manager passes on to the script."""
     return tuple(words[list(words).index("--") + 1 :]) if "--" in words else ()
 
 
@@ -349,7 +347,9 @@ def _is_node_id(name: str) -> bool:
 
 
 def _javascript(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select by files, and by names if every file could be loaded."""
+    """Return the command for the failing tests: by their files, and by their names if every file
+    could be loaded.
+    """
     if invocation.given("-t", "--testNamePattern", "--bail", "--"):
         return None
     files = list(dict.fromkeys(name.partition(NAME_SEPARATOR)[0] for name in failing))
@@ -375,7 +375,9 @@ def _escaped(name: str) -> str:
 
 
 def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select tests by name. A test needs its own name and the names of the suites around it."""
+    """Return the command that selects tests by name. A test needs its own name and the names of the
+    suites around it.
+    """
     if invocation.script is not None:
         return None
     parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
@@ -393,7 +395,7 @@ def _cargo(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _go(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select tests, or whole packages if one of them could not be built."""
+    """Return the command that selects tests, or whole packages if one of them could not be built."""
     options = _options(invocation.own, _GO_VALUED, _GO_PLAIN)
     if options is None:
         return None
@@ -422,7 +424,9 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select tests with `--tests`, which belongs to the task before it: the line must have only one."""
+    """Return the command that selects tests with `--tests`, which belongs to the task before it;
+    None unless the line has only one task.
+    """
     tasks = [word for word in invocation.own if not word.startswith("-")]
     if len(tasks) != 1 or invocation.given("--tests"):
         return None
@@ -434,7 +438,7 @@ def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _method(name: str) -> tuple[str, str]:
-    """Return the class and method of a test; no method if it is not an identifier, or the class
+    """Return the class and method of a test; no method if its name is no identifier, or the class
     itself failed.
     """
     test_class, _, test = name.partition("#")

@@ -58,7 +58,7 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
 
 
 def missing_runner(root: Path, command: str) -> str:
-    """Return what a test command needs and does not find, "" where everything is there."""
+    """Return what a test command needs and cannot find, "" if nothing is missing."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -89,6 +89,9 @@ def _only_beside(root: Path) -> bool:
 
 
 def _python(root: Path, own: str) -> str | None:
+    """Return the test command of a Python project, None if it has no tests. `own` is the last
+    Python to try.
+    """
     tests, config = _tests(root), _pytest_config(root)
     environment = list(_environment_pythons(root))
     environment_has_pytest = any(_has_pytest(root, python) for python in environment)
@@ -145,8 +148,8 @@ LOCKS = {
 
 
 def _managed_environment(root: Path) -> str | None:
-    """Return the command of the tool that keeps the project's environment. Where the tool is
-    missing, a run says so: fugu's own Python has none of the project's packages.
+    """Return the command of the tool that manages the project's environment, also if that tool is
+    missing: the run then says so, and fugu's own Python has none of the project's packages.
     """
     for lock, command in LOCKS.items():
         if (root / lock).is_file():
@@ -227,11 +230,9 @@ def _environment_pythons(root: Path) -> Iterator[str]:
 
 def _has_pytest(root: Path, python: str) -> bool:
     """Return whether a Python has pytest. The packages of its environment are looked up; if they do
-    not tell, the Python is asked.
-
-    A Python in a repository is never run, and neither is one that a file there names, because it may
-    be anything. The packages of the Python that its environment was made from are looked up, if the
-    environment sees those.
+    not tell, the Python is run. A Python in a repository, or one that a file there names, is never
+    run, because it may be any program. If its environment sees the packages of the Python that it
+    was made from, those are looked up instead.
     """
     program = python if "/" in python else find_program(python, root)
     if program is None:

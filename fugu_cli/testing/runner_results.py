@@ -49,7 +49,9 @@ class GoEvents:
         self._outputs: dict[str, list[str]] = {}
 
     def take(self, data: bytes) -> bytes:
-        """Return the text in a piece of the stream. Lines that are no events stay as they are."""
+        """Add a piece of the stream and return the text in it. Lines that are no events are
+        returned as they are.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
         return b"".join(self._text(line) for line in lines)
 
@@ -93,7 +95,7 @@ class GoEvents:
 
 
 def _ordered(lines: list[str]) -> str:
-    """Join the lines with the verdict first, as without -json."""
+    """Return the lines as without -json, with the verdict before the output."""
     return "".join(sorted(lines, key=lambda line: _VERDICT.match(line) is None))
 
 
@@ -111,11 +113,10 @@ _MAVEN_FAILS = ("-fae", "-fn", "-ff", "--fail-at-end", "--fail-never", "--fail-f
 
 @dataclass(frozen=True)
 class ReportingCommand:
-    """A test command that reports its results. It is run with `variables`; `options` were added to
-    it.
-
-    `file` is the report, if the runner writes one. `events` reads the output, if that is a stream
-    of results. `earlier_reports` are reports that existed before, by path, with their modification
+    """A test command that reports the result of each test. It is run with `variables` in its
+    environment; `options` are those that were added to the user's command. `file` is the report, if
+    the runner writes one. `events` reads the output, if that is a stream of results.
+    `earlier_reports` are reports that existed before the run, by path, with their modification
     times.
     """
 
@@ -129,11 +130,11 @@ class ReportingCommand:
 
     def refused(self, output: str) -> bool:
         """Return whether the runner refused the options, and so ran no test."""
-        named = {word.partition("=")[0] for word in self.options if word.startswith("-")}
-        lines = (line for line in output.splitlines() if _REFUSAL.search(line))
-        return (self.file is None or not self.file.exists()) and any(
-            name in line for line in lines for name in named
-        )
+        if self.file is not None and self.file.exists():
+            return False
+        names = {word.partition("=")[0] for word in self.options if word.startswith("-")}
+        refusals = [line for line in output.splitlines() if _REFUSAL.search(line)]
+        return any(name in line for line in refusals for name in names)
 
 
 def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCommand:
@@ -180,8 +181,8 @@ def _javascript(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
-    """Write a second copy of node's TAP output. A script's options stand before its files, so
-    variables are used.
+    """Return the command that also writes node's TAP output to a file. In a script of package.json
+    the options go into NODE_OPTIONS, because they must be in front of the script's files.
     """
     if invocation.given("--test-reporter", "--test-reporter-destination"):
         return ReportingCommand(invocation, invocation.command)
@@ -204,8 +205,8 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _cargo(invocation: Invocation) -> ReportingCommand:
-    """Make cargo continue after a failing test. libtest writes no report with a stable Rust, so its
-    lines are read.
+    """Return the command that continues after a failing test. With a stable Rust libtest writes no
+    report, so its lines are read.
     """
     options = ("--no-fail-fast",)
     if invocation.given(*options):
@@ -215,8 +216,9 @@ def _cargo(invocation: Invocation) -> ReportingCommand:
 
 
 def _nextest(invocation: Invocation, folder: Path) -> ReportingCommand:
-    """Make nextest continue after a failing test and write a JUnit report, which only a
-    configuration file can ask for. A repository that asks for one itself gets its own.
+    """Return the command that continues after a failing test and writes a JUnit report, which only
+    a configuration file can ask for. The setting of a repository that asks for a report itself has
+    precedence.
     """
     file, configuration = folder / "nextest.xml", folder / "nextest.toml"
     report = f"[profile.default.junit]\npath = {json.dumps(str(file))}\n"
@@ -230,7 +232,9 @@ def _nextest(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _java(invocation: Invocation, root: Path) -> ReportingCommand:
-    """Make Maven continue with the modules after a failing one. Its plugin writes reports anyway."""
+    """Return the command that continues with the modules after a failing one. The plugins of Maven
+    and Gradle write reports anyway.
+    """
     reports = _java_reports(root / invocation.folder)
     earlier = {path: path.stat().st_mtime_ns for path in reports}
     if invocation.given(*_MAVEN_FAILS, "--continue"):
@@ -271,12 +275,13 @@ def _read_results(reporting: ReportingCommand, output: str, root: Path) -> TestO
             return _worst((f"{case.classname} {case.name}", case.outcome) for case in cases)
         case "go":
             events = reporting.events or GoEvents()
-            failed = [name for name, outcome in events.results.items() if outcome == "failed"]
+            results = dict(events.results)
+            failed = [name for name, outcome in results.items() if outcome == "failed"]
             packages = {name.partition(" ")[0] for name in failed}
-            # A package that failed without a failing test counts as itself.
-            return events.results | {
-                name: "failed" for name in events.broken if name not in packages
-            }
+            for name in events.broken:
+                if name not in packages:  # a package that failed without a failing test
+                    results[name] = "failed"
+            return results
         case "maven" | "gradle":
             earlier = reporting.earlier_reports
             reports = _java_reports(folder)
@@ -438,7 +443,7 @@ class _Assertion(BaseModel):
 
 
 class _Suite(BaseModel):
-    """A file in it."""
+    """A file in jest's report."""
 
     name: str
     status: str
@@ -531,8 +536,8 @@ def _text(file: Path | None) -> str:
 
 
 def _read_report(path: Path) -> bytes:
-    """Read a report, for which a test may have put a link, a pipe or a device. Raises OSError and
-    ValueError.
+    """Return the text of a report. A test may have put a link, a pipe or a device in its place,
+    which is not read. Raises OSError and ValueError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
@@ -564,7 +569,9 @@ _CARGO_RESULT = re.compile(
 
 
 def _of_unittest(output: str) -> TestOutcomes | None:
-    """Return failed tests by the heads of their tracebacks, the others if -v names them."""
+    """Parse unittest's output: failed tests from the headings of their tracebacks, others if -v
+    names them.
+    """
     summary = _UNITTEST_RAN.findall(output)
     if len(summary) != 1:
         return None
@@ -580,10 +587,9 @@ def _of_unittest(output: str) -> TestOutcomes | None:
 
 
 def _unittest_id(name: str, within: str) -> str:
-    """Return the dotted name.
-
-    Before Python 3.11 the class comes without the method. A module that could not be loaded, and
-    the setup of a class or module, count as themselves.
+    """Return the dotted name of a test. Before Python 3.11 the class comes without the method. A
+    module that could not be loaded, and the setup of a class or module, count as tests of their
+    own.
     """
     if within.startswith("unittest.loader._FailedTest"):
         return name

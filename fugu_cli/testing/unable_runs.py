@@ -42,10 +42,9 @@ LONGEST_REASON = 200
 def reason_not_run(
     code: int | None, output: str, seconds: float, runner: str, *, counted: bool
 ) -> str:
-    """Return why a run tells nothing of the tests, as a clause; "" where it tells something.
-
-    `code` is the exit code, None for a run that was ended after `seconds`. `runner` is the kind of
-    runner, "" where nobody knows it. `counted`: the run reported a test that passed or failed.
+    """Return why a run says nothing about the tests, as a clause; "" if it says something. `code`
+    is the exit code, None for a run that was ended after `seconds`. `runner` is the kind of runner,
+    "" if unknown. `counted`: the run reported a test that passed or failed.
     """
     if code is None:
         return f"the tests did not finish in {seconds:.0f} s"

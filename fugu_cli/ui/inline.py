@@ -506,7 +506,7 @@ class InlineApp:
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         preferences = PreferencesFile(options.state)
-        chosen = themes.find_palette(options.theme or preferences.left.theme)
+        chosen = themes.find_palette(options.theme or preferences.current.theme)
         history = InputHistory(options.state)
         history.load()
         terminal = self._terminal = PromptTerminal()

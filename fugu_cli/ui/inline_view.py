@@ -474,7 +474,7 @@ class InlineScreen:
         """Ring the bell, if the user wants that and a request took long."""
         ended = item.at if isinstance(item, Recorded) and isinstance(item.event, Finished) else None
         if (
-            self.preferences.left.notify
+            self.preferences.current.notify
             and ended is not None
             and ended - self.feed.folded.totals.asked_at >= LONG_REQUEST_SECONDS
         ):

@@ -229,7 +229,7 @@ class FuguApp(TerminalApp):
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         preferences = PreferencesFile(options.state)
-        super().__init__(options.theme or preferences.left.theme)
+        super().__init__(options.theme or preferences.current.theme)
         self.set_keymap(dict(options.keys))
         self.main = MainScreen(opener, options, self.palette, preferences, KEY_ACTIONS)
         self._early: list[events.Key | events.Paste] | None = []

@@ -55,10 +55,10 @@ class FirstStart:
     async def ask(self) -> None:
         """Ask for a model, about an import and for trust, in this order."""
         offer = await asyncio.to_thread(self._opener.setup.offer)
-        if offer.needs_model and not self._preferences.left.asked_for_model:
+        if offer.needs_model and not self._preferences.current.asked_for_model:
             await self._ask_for_model(offer)
             self._preferences.keep(asked_for_model=True)
-        if offer.importable and not self._preferences.left.asked_to_import:
+        if offer.importable and not self._preferences.current.asked_to_import:
             await self._ask_to_import(offer.importable)
             self._preferences.keep(asked_to_import=True)
         try:

@@ -643,7 +643,7 @@ class TraceApp(TerminalApp):
         options: InterfaceOptions,
         sources: TurnSources = DEFAULT_SOURCES,
     ) -> None:
-        super().__init__(options.theme or PreferencesFile(options.state).left.theme)
+        super().__init__(options.theme or PreferencesFile(options.state).current.theme)
         self._viewing = TraceScreen(records, title, self.palette, sources)
 
     def get_default_screen(self) -> TraceScreen:

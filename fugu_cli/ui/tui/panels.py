@@ -502,7 +502,7 @@ class Body(Horizontal):
 
     def lay_out(self, columns: int) -> None:
         """Show what has room in a terminal of so many columns."""
-        narrow, left = columns < NARROW_COLUMNS, self._preferences.left
+        narrow, left = columns < NARROW_COLUMNS, self._preferences.current
         self.screen.set_class(narrow, "-narrow")
         wide = left.panel if left.panel is not None else columns >= 110
         self.screen.set_class(self._narrow_panel if narrow else wide, "-panel")
@@ -532,7 +532,7 @@ class Body(Horizontal):
         """Move the edge between conversation and trace, and remember it."""
         least, greatest = PANEL_WIDTHS
         columns = self.screen.size.width
-        width = self._preferences.left.panel_width or max(min(columns * 2 // 5, 56), least)
+        width = self._preferences.current.panel_width or max(min(columns * 2 // 5, 56), least)
         width = min(max(width + by, least), min(greatest, max(columns - 30, least)))
         if self.query_one(Trace).has_no_rows:
             width = least

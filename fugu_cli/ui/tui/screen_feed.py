@@ -205,7 +205,7 @@ class FullScreen:
         self._question = question
         for approval in self._screen.query(Approval):
             approval.ask(question, pending, patch)
-        if new and question is not None and self.preferences.left.notify is not False:
+        if new and question is not None and self.preferences.current.notify is not False:
             notify_approval(self._screen.app, question)
 
     def show_queue(self, texts: Sequence[str], messages: Sequence[str]) -> None:
@@ -215,7 +215,7 @@ class FullScreen:
 
     def noticed(self, item: Recorded | Live) -> None:
         """Notify the desktop, unless the user does not want that or is looking."""
-        if self.preferences.left.notify is not False:
+        if self.preferences.current.notify is not False:
             notify_request_end(self._screen.app, item, self.feed.folded.totals)
 
     def type(self, text: str) -> bool:

@@ -18,7 +18,7 @@ def found(library: SkillLibrary) -> tuple[list[str], list[str]]:
 
 
 def left(library: SkillLibrary) -> list[tuple[str, str, str]]:
-    return [(one.kind, one.name, one.why) for one in library.left]
+    return [(one.kind, one.name, one.why) for one in library.excluded]
 
 
 def repository(trusted: bool = True) -> Path:
@@ -242,4 +242,4 @@ def test_skills_and_commands_of_claudes_folder_count_behind_those_of_agents() ->
 def test_in_the_home_itself_the_users_own_are_found_once() -> None:
     making.skill(Path.home() / ".agents", "mine")
     library = load_all(Path.home(), {}).library
-    assert [skill.own for skill in library.skills] == [True] and library.left == ()
+    assert [skill.own for skill in library.skills] == [True] and library.excluded == ()

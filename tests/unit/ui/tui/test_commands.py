@@ -621,7 +621,7 @@ def test_trace_and_copy_and_notify(play: Callable[..., None], stored: str) -> No
         await hand.type("/copy")
         await hand.until(lambda: hand.app.clipboard == "It is written.")
         await hand.type("/notify on")
-        await hand.until(lambda: hand.app.main.preferences.left.notify)
+        await hand.until(lambda: hand.app.main.preferences.current.notify)
         await hand.type("/notify maybe")
         await hand.sees("on or off?")
 

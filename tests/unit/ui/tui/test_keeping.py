@@ -18,14 +18,14 @@ def test_how_the_screen_was_left_is_remembered(tmp_path: Path) -> None:
     PreferencesFile(tmp_path / "state").keep(theme="light", panel=True)
     PreferencesFile(tmp_path / "state").keep(panel_width=60, notify=True)
     left = Preferences(theme="light", panel=True, panel_width=60, notify=True)
-    assert PreferencesFile(tmp_path / "state").left == left
+    assert PreferencesFile(tmp_path / "state").current == left
 
 
 def test_a_broken_file_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"theme": 3, "panel": "yes", "panel_width": null, "unknown": 1}'):
         (tmp_path / "screen.json").write_text(text)
-        assert PreferencesFile(tmp_path).left == Preferences()
-    assert PreferencesFile(tmp_path / "nowhere").left == Preferences()
+        assert PreferencesFile(tmp_path).current == Preferences()
+    assert PreferencesFile(tmp_path / "nowhere").current == Preferences()
 
 
 def test_the_history_walks_back_and_forth_and_returns_to_the_draft(tmp_path: Path) -> None:

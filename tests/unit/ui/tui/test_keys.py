@@ -450,7 +450,7 @@ def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(
         await until(lambda: prompt(app).has_focus)
 
     play(what, resume=stored)
-    left = PreferencesFile(Path.home() / "state").left
+    left = PreferencesFile(Path.home() / "state").current
     assert (left.panel, left.panel_width) == (False, 48)
 
 
@@ -805,7 +805,7 @@ def test_a_narrow_screen_starts_with_the_conversation_whatever_a_wide_one_showed
         await until(lambda: displayed() == (True, True))
 
     play(what, resume=stored, size=(120, 40))
-    assert PreferencesFile(Path.home() / "state").left.panel is True
+    assert PreferencesFile(Path.home() / "state").current.panel is True
     play(
         lambda app, pilot: until(lambda: app.main.query_one(Conversation).size.width == 80),
         resume=stored,
