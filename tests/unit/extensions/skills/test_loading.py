@@ -18,7 +18,7 @@ def found(library: SkillLibrary) -> tuple[list[str], list[str]]:
 
 
 def left(library: SkillLibrary) -> list[tuple[str, str, str]]:
-    return [(one.kind, one.name, one.why) for one in library.excluded]
+    return [(one.kind, one.name, one.reason) for one in library.excluded]
 
 
 def repository(trusted: bool = True) -> Path:
