@@ -161,8 +161,12 @@ import re, sys, tomllib
 left_out = "torch transformers tokenizers safetensors numpy gguf cma trl peft reasoning-gym".split()
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
-for requirement in project["dependencies"] + project["optional-dependencies"]["test"]:
-    if re.match(r"[\w-]+", requirement)[0] not in left_out:
+requirements = project["dependencies"] + project["optional-dependencies"]["test"]
+while requirements:
+    requirement = requirements.pop(0)
+    if own := re.match(r"fugu-cli\[([\w-]+)\]", requirement): # no index has it
+        requirements += project["optional-dependencies"][own[1]]
+    elif re.match(r"[\w-]+", requirement)[0] not in left_out:
         print(requirement)
 CODE
 }
