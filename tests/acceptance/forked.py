@@ -299,10 +299,11 @@ def _serve(requests: socket.socket) -> str:
 
 
 def _prepare() -> None:
-    """Import what commands import, build the models that pydantic builds when they are used, and try
-    out the sandbox.
+    """Import what commands import, and make what libraries make at its first use and keep: models,
+    schemas, the names of languages. Try out the sandbox.
     """
     from pydantic import BaseModel
+    from rich.syntax import Syntax
 
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as fugu_cli/__main__.py
     for name in PACKAGES:
@@ -322,8 +323,15 @@ def _prepare() -> None:
             model.model_rebuild(raise_errors=False)
     from fugu_cli.safety.programs import search_path_outside
     from fugu_cli.safety.sandbox.mechanisms import find_mechanism
+    from fugu_cli.session.tool_facts import TOOLS
+    from fugu_cli.tools.toolbox import load_tool, tool_spec
 
     find_mechanism("auto", search_path_outside(ROOT / "no repository"))
+    for facts in TOOLS.values():
+        if facts.implementation:
+            tool_spec(load_tool(facts), "")
+    for name in ("calc.txt", "calc.py"):
+        Syntax.guess_lexer(name)
 
 
 def _run(script: str) -> None:

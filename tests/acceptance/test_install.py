@@ -246,5 +246,5 @@ def test_the_fast_tests_are_set_up_without_torch(tools: Path, tmp_path: Path) ->
     command = ["bash", str(checkout / "install.sh"), "test", "--fast"]
     subprocess.run(command, capture_output=True, env=variables, timeout=60, check=False)
     names = {re.split(r"[^\w-]", line)[0] for line in taken.read_text().splitlines()}
-    assert {"pydantic", "pytest", "ruff"} <= names
-    assert names.isdisjoint({"torch", "transformers", "numpy", "trl", "peft"})
+    assert {"pydantic", "pytest", "ruff", "tree-sitter"} <= names
+    assert names.isdisjoint({"torch", "transformers", "numpy", "trl", "peft", "fugu-cli"})
