@@ -111,6 +111,18 @@ class TestsBefore:
     unknown: str = ""
     removed: tuple[str, ...] = ()
 
+    @property
+    def failures_text(self) -> str:
+        """The number of failures for people, such as `2 failed before`; "" if none is known.
+
+        Without a run of all tests before the change only those that still fail after it were looked
+        up: more may have failed.
+        """
+        if self.count is not None:
+            number = max(self.count, len(self.failed))
+            return f"{number} failed before" if number else ""
+        return f"at least {len(self.failed)} failed before" if self.failed else ""
+
 
 def is_whole_run(call: Call) -> bool:
     """Return whether all tests were run: the call named no target."""

@@ -185,17 +185,9 @@ def _tests(request: RequestState) -> tuple[str, bool]:
             passing = "1 test passes"
         else:
             passing = f"{count} tests pass"
-        return passing + _failed_before(request), False
+        before = request.tests_before.failures_text
+        return f"{passing} ({before})" if before else passing, False
     return _failing(request, run), True
-
-
-def _failed_before(request: RequestState) -> str:
-    """Return how many tests failed before the request, as in ` (2 failed before)`; "" if none is
-    known.
-    """
-    before = request.tests_before
-    count = len(before.failed) or before.count
-    return f" ({count} failed before)" if count else ""
 
 
 def _failing(request: RequestState, run: TestRun) -> str:

@@ -105,8 +105,8 @@ class ToolBlock:
     inside: str = ""
     tests: TestOutcome | None = None
     """The outcome, if it ran tests."""
-    failed_before: int = 0
-    """The number of tests that are known to have failed before the request."""
+    failed_before: str = ""
+    """The number of tests that failed before the request, as `2 failed before`; "" if unknown."""
     group: int = field(default=0, compare=False)
     """Neighbours with the same number may share a line (call_groups.py)."""
 

@@ -108,7 +108,7 @@ def _tests_text(block: ToolBlock, output: str) -> str:
         case "pass":
             passing = passing or "tests pass"
             if block.failed_before:
-                return f"{passing} ({block.failed_before} failed before)"
+                return f"{passing} ({block.failed_before})"
             return passing
         case "none":
             return "no tests"

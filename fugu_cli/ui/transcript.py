@@ -482,11 +482,10 @@ class Transcript:
         if event.call.tool == RUN_TESTS:
             self._tests_ran = event
         if event.call.tool in (RUN_TESTS, TESTS_BEFORE) and self._tests_ran is not None:
-            before = self._request.tests_before
             changed = self.placed.change_call(
                 self._tests_ran.call.id,
                 tests=self._request.test_outcome(self._tests_ran),
-                failed_before=len(before.failed) or before.count or 0,
+                failed_before=self._request.tests_before.failures_text,
             )
             return min((index for index in (first, changed) if index is not None), default=None)
         return first
