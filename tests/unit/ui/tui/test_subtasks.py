@@ -149,8 +149,10 @@ def test_rows_of_subtasks_stand_below_their_turn() -> None:
         "1 ● worker big 13s 44 $0",
         "2 └ ● reviewer small 8.0s 44 $0",
         "review calc",
+        "→ A bug in line 3.",
         "3 └ ● task small 4.0s 22 $0",
         "find uses",
+        "→ Used twice.",
     ]
     text = trace.trace_text(records(DONE), "s", 130)
     for line in (
