@@ -38,8 +38,8 @@ Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
 @dataclass(frozen=True)
 class RequestBlock:
-    """A request of the user. `given_to`: the agent that was given it as a message while it worked;
-    `with_result`: together with the result of its call.
+    """A request of the user, or a message to a running one. `given_to` is the agent that was given
+    the message; `with_result`: together with the result of its call.
     """
 
     text: str
@@ -91,7 +91,7 @@ class ThinkingBlock:
 @dataclass(frozen=True)
 class ToolBlock:
     """A call that was judged, runs or has ended. `live` is the newest output of a running call,
-    `patch` the diff of its changes, and `inside` what the subtask that it began has said and done.
+    `patch` the diff of its changes, and `inside` the words and calls of the subtask that it began.
     """
 
     call: Call
@@ -142,7 +142,7 @@ class ToolBlock:
 
 @dataclass(frozen=True)
 class PlanBlock:
-    """A Conductor's workflow; `why` there is another one in this request."""
+    """A Conductor's workflow. `why` is the reason if the request has another one already."""
 
     planned: Planned
     why: str = ""
@@ -150,8 +150,8 @@ class PlanBlock:
 
 @dataclass(frozen=True)
 class NoteBlock:
-    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first
-    lines may go; `dropped` is how many did.
+    """A note by fugu. `detail` is shown below it. While a note is `live` it grows, and its first
+    lines may be removed; `dropped` counts these.
     """
 
     text: str
@@ -211,7 +211,7 @@ class EndBlock:
 
 @dataclass(frozen=True)
 class WelcomeBlock:
-    """A session's first line."""
+    """The first block of a session."""
 
     opened: Opened
     is_new: bool = False

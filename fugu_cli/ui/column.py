@@ -14,8 +14,8 @@ Paint = Callable[[int, Palette], list[StyledLine]]
 
 
 class Fragment:
-    """A part of a column that paints itself. `text` serves to guess its height, unless `exact`
-    gives it.
+    """A part of a column that draws itself. Its height is guessed from `text`, unless `exact` gives
+    it.
     """
 
     __slots__ = (
@@ -40,8 +40,8 @@ class Fragment:
         self.lines: list[StyledLine] | None = None
 
     def resemble(self, previous: Fragment) -> None:
-        """Take over equal lines of `previous`, of which this is a longer version, so that their
-        drawings are kept.
+        """Take over the drawings of lines that are equal to those of `previous`, an earlier version
+        of this fragment.
         """
         self._previous_lines = previous.lines or []
 
@@ -77,9 +77,9 @@ MOST_PAINTED = 1500
 
 
 class FragmentStack:
-    """Pieces, one below the other, of one width and palette: where each begins, and their lines,
-    painted when asked for. Of those that were not seen for long the lines are dropped, not the
-    height."""
+    """Pieces one below the other, with one width and palette: the first line of each, and their
+    lines, which are painted when needed. Pieces that were not seen for long keep only their height.
+    """
 
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = width
@@ -95,7 +95,7 @@ class FragmentStack:
         return self.top(len(self.pieces))
 
     def splice(self, start: int, end: int, pieces: Sequence[Fragment]) -> None:
-        """Put other pieces in the place of some."""
+        """Replace some pieces by others."""
         self.pieces[start:end] = pieces
         self._stale(start)
 
@@ -156,7 +156,7 @@ class FragmentStack:
         self._changed = min(self._changed, index)
 
     def _add_up(self) -> None:
-        """Compute the tops of the remaining pieces."""
+        """Compute the first lines of the remaining pieces."""
         y = self._tops[-1]
         for piece in self.pieces[len(self._tops) - 1 :]:
             y += piece.height(self.width)
@@ -164,9 +164,7 @@ class FragmentStack:
 
 
 class Column:
-    """Blocks of pieces, and the windows through which they are seen. Lines and blocks count from
-    0.
-    """
+    """Blocks of pieces, and the windows that show them. Lines and blocks count from 0."""
 
     def __init__(self, width: int = 80, palette: Palette = DARK) -> None:
         self.stack = FragmentStack(width, palette)
@@ -224,9 +222,7 @@ class Column:
         return [line for index in range(start, end) for line in self.stack.paint(index)]
 
     def paint_window(self, y: int, height: int) -> int:
-        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at
-        `y` is now.
-        """
+        """Paint a window of `height` lines at `y`. Return where the line that was at `y` is now."""
         if not self._owners:
             return 0
         anchor, within = self.stack.place(y)
@@ -237,8 +233,8 @@ class Column:
         return self.stack.top(anchor) + min(within, max(len(self.stack.paint(anchor)) - 1, 0))
 
     def move(self, y: int, by: int) -> int:
-        """Return `y` moved by some lines. Before moving up, the pieces on the way are painted, so
-        that the text moves by exactly that number.
+        """Return the line `by` lines away from `y`. Before moving up, the pieces on the way are
+        painted, so that the distance is exact.
         """
         if not self._owners or by >= 0:
             return y + by

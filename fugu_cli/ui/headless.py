@@ -163,8 +163,8 @@ async def _typed_answer(
     judgement: Judgement,
     whole: list[StyledLine],
 ) -> Permission:
-    """Read lines until one is an answer: y, s, n, or n with a message for the agent. `whole` is what
-    d shows, where the question was cut.
+    """Read lines until one is an answer: y, s, n, or n with a message for the agent. The line d
+    shows `whole`, if the question was cut.
     """
     from fugu_cli.engine.environment import Refusal
 
@@ -203,7 +203,9 @@ async def read_typed_line(stream: TextIO | None = None) -> str:
 
 
 def forget_typed_line(stream: TextIO | None = None) -> None:
-    """Drop what was typed without Enter: it was for a question that has been answered elsewhere."""
+    """Drop text that was typed without Enter: it was meant for a question that has been answered
+    elsewhere.
+    """
     import termios
 
     source = sys.stdin if stream is None else stream
@@ -220,7 +222,9 @@ DIFF_CHARACTERS = 50_000
 
 @dataclass(frozen=True)
 class RunReport:
-    """The summary of a run besides its log. `since` is the first event of this run in the log."""
+    """What is known of a run besides its log. `since` is the line at which this run begins in the
+    log.
+    """
 
     session: str
     log: str

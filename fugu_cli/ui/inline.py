@@ -112,7 +112,7 @@ class InlineCompleter(Completer):
 
 
 class TypedText:
-    """Notes whether all the text of the prompt was typed. A key adds one character; a paste, the
+    """Records whether all text of the prompt was typed. A key adds one character; a paste, the
     history or an editor adds more at once.
     """
 
@@ -287,7 +287,7 @@ class PromptTerminal:
             self.redraw()
 
     async def typed_answer(self, letters: str) -> str:
-        """Return the first of these letters that is typed as a line, "" if the question is left."""
+        """Return the first of these letters that is typed as a line, "" if the user gives none."""
         self._letters = letters
         try:
             return (await self.typed(secret=False)).lower()
@@ -337,8 +337,8 @@ def _keys(acts: KeyActions) -> KeyBindings:
 
 
 def _bind_text_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> None:
-    """Bind the keys that change the text. While the history is searched, all keys are
-    prompt-toolkit's.
+    """Bind the keys that edit the text. During a search of the history all keys belong to prompt-
+    toolkit.
     """
 
     @keys.add("enter", filter=~asking & ~is_searching)
@@ -492,7 +492,9 @@ class PromptLines:
         )
 
     def is_asking(self) -> bool:
-        """Return whether a question waits and nobody is typing: half a word must not be an answer."""
+        """Return whether a question waits and nobody is typing, since letters of a word must not
+        answer it.
+        """
         waiting = (
             self._controller.asking.question is not None
             and not self._terminal.session.default_buffer.text
@@ -598,7 +600,9 @@ class InlineApp:
             self._prompt.app.exit(exception=error)
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """End the mode where a callback of the loop failed, as the handling of a key is one."""
+        """End the mode if a callback of the event loop failed, since keys are handled in such
+        callbacks.
+        """
         error = context.get("exception")
         if "handle" in context and isinstance(error, Exception) and self._prompt.app.is_running:
             self._prompt.app.exit(exception=error)
@@ -626,7 +630,9 @@ class InlineApp:
             self._terminal.redraw()
 
     def _twice(self) -> bool:
-        """Handle Ctrl-C on an empty prompt: interrupt, or if pressed twice return True to leave."""
+        """Handle Ctrl-C on an empty prompt: interrupt the work. Return True, to leave, if it is
+        pressed twice.
+        """
         if self._leaving.again():
             return True
         self.controller.interrupt()

@@ -62,8 +62,8 @@ Write = Callable[[str], object]
 
 
 class LinePrinter:
-    """Prints lines to `write`. `changed` is called when something that is not printed is not what
-    it was.
+    """Prints lines with `write`. `changed` is called when unprinted state, such as the prompt's
+    lines, has changed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LinePrinter:
 
 
 class Scrollback:
-    """Prints a session: each block once it is final."""
+    """Prints a session's blocks, each once it is final."""
 
     def __init__(self, printer: LinePrinter) -> None:
         self.folded = FoldedSession()
@@ -196,7 +196,7 @@ class Scrollback:
             self.printer.changed()
 
     def show_start(self, start: FirstScreen) -> None:
-        """Print what there is to do, unless something was asked meanwhile."""
+        """Print suggestions, unless something was asked meanwhile."""
         if self.folded.transcript.show_start(start) is not None:
             width, palette = self.printer.width(), self.printer.palette
             self.printer.print(block_drawing.start_lines(start, width, palette))
@@ -221,7 +221,7 @@ class Scrollback:
             self.printer.pieces(block_fragments(self._blocks[note], unfolded=False))
 
     def tail(self, height: int) -> list[str]:
-        """Return the last lines of the current activity as plain text."""
+        """Return the last lines of the running activity as plain text."""
         pieces: list[Fragment] = []
         for offset, block in enumerate(self._blocks[self._next :]):
             if isinstance(block, ReplyBlock):
@@ -236,7 +236,9 @@ class Scrollback:
         return lines[-height:]
 
     def _print(self) -> None:
-        """Print everything that has become final, in order. Lines of a running call are counted."""
+        """Print all blocks that have become final, in order, and count the lines that a repeated
+        call may take back.
+        """
         placed = self.folded.transcript.placed
         first = self._next
         while self._next < min(len(self._blocks), placed.settled):
@@ -256,7 +258,9 @@ class Scrollback:
             self._chunks, self._chunker = 0, None
 
     def _block(self, block: Block, first: int) -> bool:
-        """Print a block; False where it is not final. Blocks before `first` were printed earlier."""
+        """Print a block. Return False if it is not final. Blocks before `first` were printed
+        earlier.
+        """
         if isinstance(block, ToolBlock) and (not block.over or block.result in self._unknown):
             return False
         if isinstance(block, NoteBlock):
@@ -325,7 +329,7 @@ class InlineTerminal(Protocol):
         """Return the first of these letters that is typed as a line, "" if the question is left."""
 
     def insert(self, text: str) -> bool:
-        """Put a text into the prompt. False: something is typed there, which stays."""
+        """Put a text into the prompt. Return False if it holds text already, which stays."""
 
     async def run(self, words: Sequence[str]) -> None:
         """Give the terminal to a program until it ends."""
@@ -335,7 +339,7 @@ class InlineTerminal(Protocol):
 
 
 class InlineDialogs:
-    """Printed, and answered with a typed line."""
+    """Dialogs that are printed and answered with a typed line."""
 
     def __init__(self, printer: LinePrinter, terminal: InlineTerminal) -> None:
         self._printer, self._terminal = printer, terminal
@@ -350,7 +354,7 @@ class InlineDialogs:
         self._printer.print(lines)
 
     def turn_pages(self, pages: TurnPages) -> None:
-        """Print the first."""
+        """Print the first page."""
         if (first_page := pages(0)) is not None:
             self.read(*first_page)
 
@@ -386,7 +390,7 @@ class InlineDialogs:
             self.read("What this is about", sections)
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
-        """Say what is wanted, then wait for a line."""
+        """Print the heading, then wait for a line."""
         palette = self._printer.palette
         self._printer.print(
             drawing.wrap_lines(
@@ -426,7 +430,9 @@ class InlineDialogs:
 
 
 class InlineScreen:
-    """Prints into a scrollback. `standing` is what the status line says."""
+    """The screen of the inline mode, which prints into the terminal's scrollback. `standing` is the
+    content of the status line.
+    """
 
     def __init__(
         self,
@@ -448,13 +454,13 @@ class InlineScreen:
         self._question: ApprovalQuestion | None = None
 
     def stand(self, standing: StatusLine) -> None:
-        """Show the status line."""
+        """Show this status line."""
         key = "esc denies" if self._question is not None else standing.key
         self.standing = replace(standing, hint=KEY_HINT, key=key)
         self._terminal.redraw()
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        """Print what is asked, once; the prompt says which keys answer."""
+        """Print a question once; the prompt shows the keys that answer it."""
         previous, self._question = self._question, question
         if question is not None and question is not previous:
             self.asked_at = time.monotonic()
@@ -485,7 +491,7 @@ class InlineScreen:
         return self._terminal.insert(text)
 
     def wear(self, theme: str) -> None:
-        """Change the colours from here on."""
+        """Change the colours of everything printed from here on."""
         palette = themes.find_palette(theme)
         self._auto = palette is None
         self.printer.palette = palette or themes.guess_palette()

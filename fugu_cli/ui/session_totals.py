@@ -71,7 +71,7 @@ class Activity:
         self._cheap: dict[str, None] = {}
 
     def add_item(self, item: Recorded | Live, came_at: float) -> None:
-        """Handle an item of the log. `came_at` is the time at which a live one came."""
+        """Add an item of the log. `came_at` is the time of a live item."""
         match item:
             case Recorded():
                 self._fact(item.event, item.at)
@@ -198,7 +198,7 @@ class SessionTotals:
         return self._written + round(sum(self._streamed.values()) / BYTES)
 
     def add_item(self, item: Recorded | Live) -> None:
-        """Handle an item of the log."""
+        """Add an item of the log."""
         if isinstance(item, TextStreamed):
             self._streamed[item.turn] = self._streamed.get(item.turn, 0) + len(item.text)
         elif isinstance(item, Retried):
@@ -258,8 +258,8 @@ class SessionTotals:
 
 
 class FoldedSession:
-    """A session as an interface shows it: the conversation, the trace, the totals, and what is
-    under way.
+    """A session as an interface shows it: the conversation, the trace, the totals, and the running
+    activity.
     """
 
     def __init__(self, records: Sequence[Recorded] = ()) -> None:
@@ -275,9 +275,9 @@ class FoldedSession:
     def add_item(
         self, item: Recorded | Live, came_at: float, log_state: SessionState | None = None
     ) -> tuple[int | None, int | None]:
-        """Handle an item of the log. `came_at` is the time of a live one. `log_state`, if given, is
-        read where the log has no later events: what it has derived is not derived again. Return the
-        first block and the first row that changed.
+        """Add an item of the log. `came_at` is the time of a live item. `log_state`, if given, is
+        used when the log has no later events, so that nothing is derived twice. Return the first
+        block and the first row that changed.
         """
         self.totals.add_item(item)
         self.activity.add_item(item, came_at)

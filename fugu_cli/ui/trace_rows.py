@@ -59,10 +59,8 @@ class ScoreCell:
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """One turn. Times in seconds, money in USD.
-
-    `reason` leaves out what an earlier row said already; `upto` counts the records that belong to
-    it and all before.
+    """One turn. Times are in seconds, money in USD. `reason` leaves out what an earlier row said
+    already; `upto` is the number of records up to the turn's end.
     """
 
     request: int
@@ -164,8 +162,8 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
-    """Return the index after a turn's last event. Steps of a workflow and subtasks are interleaved
-    with others.
+    """Return the index after a turn's last event. Events of workflow steps and subtasks are mixed
+    with those of other turns.
     """
     if not _is_interleaved(events, begin):
         return stop
@@ -327,8 +325,8 @@ class RequestRow:
 
 @dataclass
 class PlanRow:
-    """A planner's reply: a workflow, or why there is none. `steps` are the turns spent on each step
-    so far.
+    """A planner's reply: a workflow, or why there is none. `steps` are the turns of each step so
+    far.
     """
 
     request: RequestRow
@@ -392,9 +390,8 @@ TraceRow = RequestRow | PlanRow | TurnRow
 
 
 class TraceRows:
-    """The rows so far. `add_item` adds to them and returns the first row that changed.
-
-    Turns of a workflow may be open at the same time: an event belongs to the turn it names.
+    """The rows of the trace. Turns of a workflow may be open at the same time; an event belongs to
+    the turn that it names.
     """
 
     def __init__(self) -> None:
@@ -536,7 +533,7 @@ class TraceRows:
                 return
 
     def _close(self, numbers: Iterable[int]) -> None:
-        """Close these turns. Their verdicts are known now."""
+        """Close these turns and add their verdicts."""
         for number in list(numbers):
             turn = self._open.pop(number)
             if turn.state == "open":

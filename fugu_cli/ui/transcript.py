@@ -73,8 +73,9 @@ SUBTASK_OUTPUT = 20_000
 
 
 class PlacedBlocks:
-    """The blocks in order. Steps of a workflow may work at the same time: what is said of each is
-    put below its heading, and the places that are remembered move along."""
+    """The blocks in order. Steps of a workflow may run at the same time: their blocks are inserted
+    below the heading of their turn, and remembered indices are shifted.
+    """
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -195,7 +196,7 @@ class PlacedBlocks:
 
 
 class Replies:
-    """The replies of agents: they grow, are withdrawn when a call is repeated, and end."""
+    """The agents' replies: they grow, are withdrawn when a call is repeated, and end."""
 
     def __init__(self, placed: PlacedBlocks) -> None:
         self.verifying: set[int] = set()
@@ -206,7 +207,7 @@ class Replies:
         """By turn what was thought before its reply began."""
 
     def think(self, item: ThoughtStreamed) -> None:
-        """Keep what is thought until the reply begins."""
+        """Keep thoughts until the reply begins."""
         if item.turn not in self._growing:
             self._thoughts.setdefault(item.turn, []).append(item.text)
 
@@ -298,9 +299,7 @@ class Replies:
 
 
 class Transcript:
-    """The blocks so far. `add_item` adds to them; `say` adds a line of the screen's own, which is
-    in no log.
-    """
+    """The blocks so far. `add_item` adds events of the log; `say` adds a note that is in no log."""
 
     def __init__(self) -> None:
         self.placed = PlacedBlocks()
@@ -376,7 +375,7 @@ class Transcript:
         return None
 
     def say(self, note: NoteBlock) -> int:
-        """Add a note of the screen's own. Return its index."""
+        """Add a note that is in no log. Return its index."""
         self.blocks.append(note)
         return len(self.blocks) - 1
 
@@ -599,7 +598,7 @@ class Transcript:
 
 
 def _leaves_turn_empty(item: Event | Live) -> bool:
-    """Return whether the item shows nothing of what a turn says or does."""
+    """Return whether the item shows no word or call of its turn."""
     match item:
         case Assigned() | Masked() | Finished():
             return True
@@ -664,7 +663,7 @@ def _steering_block(event: SteeringGiven, request: RequestState) -> Block | None
 
 
 def _shift(index: int, at: int, by: int) -> int:
-    """Return an index after `by` blocks were inserted at `at`."""
+    """Return where an index is after `by` blocks were inserted at `at`."""
     return index + by if index >= at else index
 
 

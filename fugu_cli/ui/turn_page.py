@@ -242,7 +242,7 @@ def _own_records(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
 
 
 def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow | None:
-    """Return the turn's probabilities, read from its request alone, since the session may be long."""
+    """Return the turn's probabilities. Only its request is read, since the session may be long."""
     opened = [record for record in records[: row.first] if isinstance(record.event, Opened)]
     own = [*opened, *records[row.request.first : row.last + 1]]
     requests = plain_rows.traced_requests(own)
@@ -338,7 +338,7 @@ def _success_rate_text(estimate: AgentEstimate | None) -> str:
 
 
 def _rate_sources(scores: Scores) -> list[str]:
-    """Return what the success rates rest on besides the user's outcomes, a line a source."""
+    """Return the sources of the success rates besides the user's outcomes, one line for each."""
     agents: dict[str, list[str]] = {}
     for estimate in scores.estimates:
         if estimate.source:
@@ -354,7 +354,9 @@ LEAST_STATUS = 22
 
 
 def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> list[StyledLine]:
-    """Draw the table of agents. Columns without values are left out."""
+    """Draw the table of agents. Columns without values, and columns for which a narrow page has no
+    room, are left out.
+    """
     rows = [TABLE_COLUMNS] + [
         (
             line.name,
@@ -598,7 +600,7 @@ def _plain(part: str) -> Fragment:
 
 
 def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[str]:
-    """Return one line for each event before the call that its prompt does not contain. Agents never
+    """Return one line for each earlier event that the call's prompt does not contain. Agents never
     read each other's thinking.
     """
     own = [m for m in prompt.messages if isinstance(m, FromAgent) and m.agent == agent]

@@ -25,7 +25,7 @@ def plan_title(event: Planned) -> str:
 
 
 def round_reason(event: Planned, request: RequestState) -> str:
-    """Return why a workflow is planned again, as the request stands; "" for the first one."""
+    """Return why a workflow is planned again; "" for the first one."""
     if event.round < 2 or event.within is not None:
         return ""
     failed = [event for event in request.events if isinstance(event, Failed)]
@@ -43,7 +43,7 @@ def round_reason(event: Planned, request: RequestState) -> str:
 
 
 def step_agent(step: WorkflowStep) -> str:
-    """Return the agent, or that a planner plans the step."""
+    """Return the name of the step's agent, or that a planner plans the step."""
     return f"{step.agent} (plans it)" if step.plans else step.agent
 
 
@@ -57,7 +57,7 @@ def step_access(step: WorkflowStep) -> str:
 
 
 def merge_text(event: Merged) -> str:
-    """Describe whose work was kept."""
+    """Describe whose work was taken over."""
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
         return f"turns {others} did the same job: {first_line(event.reason, 200)}"

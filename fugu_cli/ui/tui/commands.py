@@ -54,12 +54,12 @@ class SlashCommand:
 
     @property
     def takes_more(self) -> bool:
-        """It is meant to have an argument."""
+        """True if the command takes an argument."""
         return bool(self.usage) and not self.usage.startswith("[")
 
     @property
     def needs_more(self) -> bool:
-        """It cannot be run without an argument."""
+        """True if the command cannot be run without an argument."""
         return self.takes_more and not self.custom
 
 
@@ -490,9 +490,10 @@ def _request_command(name: str, about: str, hint: str, also: tuple[str, ...] = (
 async def run_input(
     controller: SessionController, text: str, *, queued: bool = False, typed: bool = False
 ) -> None:
-    """Do what was entered, to its end. What fails outside is said. `queued`: a request waits until
-    nothing is being worked on; otherwise it is a message for the agents at work. `typed`: every
-    character came from the keyboard, so that `# ` in front may make it a line for the memory.
+    """Run a line that was entered, to its end. Errors of the outside world are shown. `queued`: a
+    request waits until no work is running; otherwise it is a message for the agents at work.
+    `typed`: every character came from the keyboard, so that a line that begins with `# ` may be one
+    for the memory.
     """
     # from a paste: no name, no argument of a command and no file can hold it
     text = text.replace("\0", "")

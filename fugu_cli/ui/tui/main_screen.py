@@ -51,8 +51,8 @@ KEYS_OF_OTHERS = ("send", "queue", "new_line", "paste", "undo_typing", "suspend"
 
 
 class MainScreen(Screen[None]):
-    """`controller` is None until the session's machinery is loaded; what is typed before there is a
-    session waits.
+    """The main screen. `controller` is None until the slow modules are loaded; text that is entered
+    before there is a session waits.
     """
 
     AUTO_FOCUS = ""
@@ -99,7 +99,7 @@ class MainScreen(Screen[None]):
         yield StatusBar(self.palette, StatusLine(folder, branch, tier, doing="starting", key=""))
 
     def on_mount(self) -> None:
-        """Paint, then load."""
+        """Paint the first frame, then load the rest."""
         prompt = self.query_one(PromptInput)
         prompt.focus()
         prompt.wander = partial(_wander, self)
@@ -167,7 +167,7 @@ class MainScreen(Screen[None]):
         self.run_worker(run_input(self.controller, text.strip(), queued=queued, typed=typed))
 
     def action_key(self, name: str) -> None:
-        """Do what a key of terminal_app.KEYS does."""
+        """Run the action of a key in terminal_app.KEYS."""
         self._keys[name](self)
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
@@ -180,7 +180,7 @@ class MainScreen(Screen[None]):
             self.completing.changed()
 
     def on_key(self, event: events.Key) -> None:
-        """Type into the prompt what the focused part has no use for."""
+        """Type a key into the prompt if the focused part does not use it."""
         letter = event.character
         is_bound = event.key in self.active_bindings
         if letter and event.is_printable and not is_bound:
@@ -232,7 +232,7 @@ class MainScreen(Screen[None]):
 
 
 async def leave(main: MainScreen) -> None:
-    """Close the session and go."""
+    """Close the session and end the application."""
     if main.controller is not None:
         from fugu_cli.ui.tui import session_status
 
@@ -264,8 +264,8 @@ def _load(opener: SessionOpener, history: InputHistory) -> None:
 
 
 def _wander(main: MainScreen, by: int) -> None:
-    """Step through the history: up from the first line or down from the last. Up takes queued text
-    back.
+    """Step through the history: up from the first line, down from the last. Up also takes queued
+    text back.
     """
     prompt, controller = main.query_one(PromptInput), main.controller
     if by < 0 and not prompt.text and controller is not None and controller.work.queue:

@@ -20,8 +20,8 @@ BAR_CELLS = 24
 
 
 class ModelDownload:
-    """Downloads the models that are missing, one download at a time. `doing` says how far it is, ""
-    while none runs.
+    """Downloads missing models, one download at a time. `doing` describes its progress, "" while
+    none runs.
     """
 
     def __init__(self, setup: ModelSetup, feed: FeedProtocol, changed: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class ModelDownload:
 
     @property
     def running(self) -> bool:
-        """A download runs."""
+        """True while a download runs."""
         return self._task is not None
 
     def begin(self, failed: Callable[[FuguError], None]) -> None:

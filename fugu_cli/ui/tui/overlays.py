@@ -59,15 +59,17 @@ MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedow
 
 
 class AnsweredOnce(Screen[ScreenResultType]):
-    """A screen that is left once. Of two keys that come in one read the second finds it left: what
-    it would answer does not count, and what lies below stays."""
+    """A screen that gives one answer. If two keys come in one read, the second finds the screen
+    closed and has no effect.
+    """
 
     _answered = False
     _result: ScreenResultType | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Take keys while the screen's parts are there. What was typed before it was seen answers
-        nothing; it may be left at any time."""
+        """Accept keys only after the screen was drawn, so that text typed before it appeared
+        answers nothing. It may be left at any time.
+        """
         return not self._answered and (self._is_mounted or action == "leave")
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
@@ -81,7 +83,7 @@ class AnsweredOnce(Screen[ScreenResultType]):
         return AwaitComplete()
 
     def on_screen_resume(self) -> None:
-        """Leave now, where that was wanted while another screen lay above."""
+        """Close now if that was asked for while another screen was on top."""
         if self._answered:
             self.call_later(self._leave)
 
@@ -129,7 +131,7 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
         pager.focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Another size."""
+        """Lay out the dialog for the new size."""
         _lay_out(self, event.size)
 
     def action_agree(self) -> None:
@@ -142,9 +144,8 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
 
 
 class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
-    """Asks a question that a key answers, and shows a text to a user who wants to look first.
-
-    A letter of a word is no answer: it goes into the prompt below.
+    """Asks a question that a key answers, with a text that the user may read first. Letters of a
+    word are no answers: they go into the prompt below.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -195,7 +196,7 @@ class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
         return is_word or now - self._shown_at <= UNREAD_SECONDS
 
     def _type(self, letter: str) -> None:
-        """Put a letter into the prompt, after the one that was taken for an answer."""
+        """Put a letter into the prompt, after the one that had been taken for an answer."""
         text, self._pressed = self._pressed + letter, ""
         self._typed_at = time.monotonic()
         for screen in self.app.screen_stack[:-1]:
@@ -253,13 +254,13 @@ class ChoicePager(Pager):
 
     @dataclass
     class Marked(Message):
-        """Another one is marked, or none."""
+        """Another choice is marked, or none."""
 
         value: str | None
 
     @dataclass
     class Taken(Message):
-        """The marked one was clicked."""
+        """The marked choice was clicked."""
 
     def __init__(self, palette: Palette, id: str) -> None:
         super().__init__(palette, id=id)
@@ -271,7 +272,7 @@ class ChoicePager(Pager):
         return self._shown[self.chosen].value if self.chosen is not None else None
 
     def offer(self, choices: Sequence[Choice]) -> None:
-        """Show these, the first one marked."""
+        """Show these choices, with the first one marked."""
         self._shown = choices
         self.column.cut(0)
         for index, choice in enumerate(choices):
@@ -281,7 +282,7 @@ class ChoicePager(Pager):
         self._mark(0 if choices else None)
 
     def move(self, by: int) -> None:
-        """Mark another one."""
+        """Mark another choice."""
         if self.chosen is not None:
             self._mark(min(max(self.chosen + by, 0), len(self._shown) - 1))
             self.show_block(self.chosen)
@@ -303,7 +304,9 @@ class ChoicePager(Pager):
 
 
 class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]):
-    """`keys` are further ways to choose, with a word about each: {"ctrl+f": "fork"}."""
+    """Lets the user choose from a list. `keys` are further keys that choose, with a description of
+    each: {"ctrl+f": "fork"}.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
@@ -350,7 +353,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         self.query_one(SearchInput).focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Another size."""
+        """Lay out the dialog for the new size."""
         _lay_out(self, event.size)
 
     def on_input_changed(self) -> None:
@@ -384,7 +387,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         self._do("enter")
 
     def on_choice_pager_marked(self, event: ChoicePager.Marked) -> None:
-        """Look at it, where there is a preview."""
+        """Show the preview of the marked choice, if there are previews."""
         if self._preview is not None and event.value != self._looked_at:
             self._looked_at = event.value
             self.run_worker(self._look(self._preview, event.value), exclusive=True)
@@ -423,7 +426,7 @@ def _choice_fragment(choice: Choice) -> Fragment:
 
 
 class Reader(AnsweredOnce[None]):
-    """Shows one page; left and right turn to the ones beside it, where there are any."""
+    """Shows one page of text. Left and right turn to neighbouring pages, if there are any."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
@@ -444,7 +447,7 @@ class Reader(AnsweredOnce[None]):
         has_neighbours: bool = True,
         act: Callable[[TurnAction], None] | None = None,
     ) -> None:
-        """`act` does what keys ask for with the turn whose page is shown; None where nothing can be
+        """Create the reader. `act` acts on the turn whose page is shown; None if nothing can be
         done with it.
         """
         super().__init__()
@@ -574,11 +577,11 @@ class Dialogs:
         preview: Preview | None = None,
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
-        """Let the user choose one. Only in a worker."""
+        """Let the user choose one of the choices. Only in a worker."""
         return await self._ask(Picker(self._app.palette, heading, choices, preview, keys))
 
     async def _ask(self, dialog: AnsweredOnce[ScreenResultType]) -> ScreenResultType:
-        """Return the answer to `dialog`, which goes when nobody waits for the answer any more."""
+        """Show `dialog` and return its answer. It is closed if whoever asked is cancelled."""
         try:
             return await self._app.push_screen_wait(dialog)
         finally:
@@ -593,7 +596,7 @@ TRACE_KEYS = "↑ ↓ mark a turn · enter opens it · q leaves"
 
 
 class TraceScreen(Screen[None]):
-    """The rows over the whole terminal."""
+    """The trace over the whole terminal."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,escape", "app.quit", show=False),
@@ -630,7 +633,7 @@ class TraceScreen(Screen[None]):
 
 
 class TraceApp(TerminalApp):
-    """The trace of one log."""
+    """The application that shows the trace of one log."""
 
     CSS_PATH = "app.tcss"
     TITLE = "fugu trace"
@@ -647,5 +650,5 @@ class TraceApp(TerminalApp):
         self._viewing = TraceScreen(records, title, self.palette, sources)
 
     def get_default_screen(self) -> TraceScreen:
-        """Return the first screen."""
+        """Return the trace screen."""
         return self._viewing

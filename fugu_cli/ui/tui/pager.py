@@ -32,11 +32,9 @@ KEPT_STRIPS = 800
 
 
 class ColumnView(Widget, can_focus=True):
-    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked
-    block.
-
-    A click leaves the keys where they are: what is typed after it (to bring the window to the
-    front, to copy) is meant for the prompt, and some letters would act on the marked turn.
+    """Draws `column` from line `top` on. `lead` is the text before every line; `chosen` is the
+    marked block. A click does not take the keyboard focus: text typed after it is meant for the
+    prompt, and some letters would act on the marked turn.
     """
 
     FOCUS_ON_CLICK: ClassVar[bool] = False
@@ -193,8 +191,8 @@ WHEEL_LINES = 3
 
 
 class Pager(ColumnView):
-    """Shows `column`. `following`: the end stays in sight while the text grows. `lead`: what every
-    line begins with.
+    """Shows `column`. `following`: the end stays visible while the text grows. `lead` is the text
+    before every line.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -242,7 +240,7 @@ class Pager(ColumnView):
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Keep the line at the top in place while blocks are exchanged."""
+        """Keep the line at the top in place inside the block, while pieces are exchanged."""
         block = None if self.following else self.column.block_at(self.top)
         within = 0 if block is None else self.top - self.column.top_of(block)
         yield
@@ -259,7 +257,7 @@ class Pager(ColumnView):
         self.grew()
 
     def show_block(self, block: int) -> None:
-        """Bring a block into sight."""
+        """Scroll to a block."""
         top = self.column.top_of(block)
         if not self.top <= top < self.top + self._height:
             self.action_go(max(top - self._height // 3, 0))
@@ -269,7 +267,7 @@ class Pager(ColumnView):
         self.action_go(self.column.move(self.top, by))
 
     def action_page(self, pages: int) -> None:
-        """Move by pages, one line less than is seen."""
+        """Scroll by pages, each one line shorter than the view."""
         self.action_scroll(pages * max(self._height - 1, 1))
 
     def action_go(self, top: int) -> None:
@@ -292,7 +290,7 @@ class Pager(ColumnView):
     @on(events.MouseScrollUp)
     @on(events.MouseScrollDown)
     def turn_wheel(self, event: events.MouseEvent) -> None:
-        """Scroll with the wheel."""
+        """Scroll by the mouse wheel."""
         event.stop()
         self.action_scroll(-WHEEL_LINES if isinstance(event, events.MouseScrollUp) else WHEEL_LINES)
 
@@ -334,7 +332,7 @@ class EntryPager(Pager):
 
     @property
     def last_seen(self) -> int:
-        """The block at the lower edge."""
+        """The block at the lower edge of the view."""
         block = self.column.block_at(min(self.top + self._height, self.column.stack.total) - 1)
         return block if block is not None else 0
 

@@ -49,7 +49,7 @@ FIND_HINT = "n next · N previous · ctrl+f another text · esc closes"
 
 
 class Conversation(EntryPager):
-    """Blocks of a session. `chosen` is the marked block."""
+    """The blocks of a session. `chosen` is the marked block."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "mark(-1)", show=False),
@@ -82,7 +82,7 @@ class Conversation(EntryPager):
 
     @property
     def hint(self) -> str:
-        """The keys that act on the marked block."""
+        """The hint with the keys for the marked block."""
         if self.screen.has_class("-finding"):
             return FIND_HINT
         if self.chosen is None:
@@ -114,7 +114,7 @@ class Conversation(EntryPager):
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Take letters only while the outcome is marked, whose keys they are."""
+        """Accept letters as keys only while an outcome is marked."""
         if action == "run_card_command":
             return not self.screen.has_class("-finding") and parameters[0] in self._card_commands()
         return super().check_action(action, parameters)
@@ -132,8 +132,8 @@ class Conversation(EntryPager):
         return block_text(self._transcript.blocks[entry])
 
     def reveal(self, entry: int, needle: str) -> None:
-        """Unfold the block where some of the text is folded away, and fold the block that was
-        unfolded for the match before.
+        """Unfold the block if a folded part contains the text, and fold the block that was unfolded
+        for the previous match.
         """
         from fugu_cli.ui.block_drawing import foldable
 
@@ -184,7 +184,7 @@ class Conversation(EntryPager):
         )
 
     def show(self, transcript: Transcript) -> None:
-        """Another session."""
+        """Show another session."""
         self._transcript, self.chosen = transcript, None
         self._growing.clear()
         self._turned.clear()
@@ -265,7 +265,7 @@ class Conversation(EntryPager):
                     self.column.put(index, self._pieces(index))
 
     def next_block(self, at: int | None, by: int, is_wanted: Callable[[Block], bool]) -> int | None:
-        """Return the next wanted block after `at` (or before it, with -1). None stands for the end."""
+        """Return the next wanted block after `at`, with -1 the one before it. None means the end."""
         blocks = self._transcript.blocks if self._transcript is not None else []
         at = (len(blocks) if at is None else at) + by
         while 0 <= at < len(blocks) and not is_wanted(blocks[at]):
@@ -284,8 +284,8 @@ class Conversation(EntryPager):
         self.fold(event.block)
 
     def action_mark(self, by: int) -> None:
-        """Mark the next (or previous) block that can be unfolded, or outcome with keys, and bring it
-        into sight; with none to mark, scroll.
+        """Mark the next (or previous) block that can be unfolded or is an outcome with keys, and
+        scroll to it. Scroll by lines if there is none.
         """
         from fugu_cli.ui.block_drawing import foldable
         from fugu_cli.ui.blocks import EndBlock
@@ -309,7 +309,7 @@ class Conversation(EntryPager):
         self.post_message(MarkMoved())
 
     def action_turn(self) -> None:
-        """Unfold the marked one, or fold it again."""
+        """Unfold the marked block, or fold it again."""
         if self.chosen is not None:
             self.fold(self.chosen)
 
@@ -327,7 +327,7 @@ TurnAction = Literal["open", "pin", "exclude", "retry"]
 
 
 class Trace(EntryPager):
-    """Rows of turns. `chosen` is the marked one."""
+    """The rows of turns. `chosen` is the marked row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "mark(-1)", show=False),
@@ -361,7 +361,7 @@ class Trace(EntryPager):
         self._tally: SessionTotals | None = None
 
     def show(self, rows: TraceRows, tally: SessionTotals) -> None:
-        """Another session."""
+        """Show another session."""
         self._rows, self._tally, self.chosen = rows, tally, None
         self.column.cut(0)
         self.changed(0)
@@ -400,7 +400,7 @@ class Trace(EntryPager):
 
     @property
     def hint(self) -> str:
-        """The keys that act on the marked turn."""
+        """The hint with the keys for the marked turn."""
         if self.screen.has_class("-finding"):
             return FIND_HINT
         if self.chosen is None:
@@ -408,7 +408,7 @@ class Trace(EntryPager):
         return "enter opens · p pins · x excludes · r retries · [ ] resize"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Take letters only while a turn is marked, whose keys they are."""
+        """Accept letters as keys only while a turn is marked."""
         if action == "wider" or (action == "wish" and parameters != ("open",)):
             return self.chosen is not None and not self.screen.has_class("-finding")
         return super().check_action(action, parameters)
@@ -431,7 +431,7 @@ class Trace(EntryPager):
 
     @property
     def row(self) -> TurnRow | None:
-        """The marked turn, the newest where none is marked."""
+        """The marked turn, or the newest if none is marked."""
         from fugu_cli.ui.trace_rows import TurnRow
 
         every = self._rows.rows if self._rows else []
@@ -501,7 +501,7 @@ class Body(Horizontal):
         """
 
     def lay_out(self, columns: int) -> None:
-        """Show what has room in a terminal of so many columns."""
+        """Arrange the parts for a terminal of so many columns."""
         narrow, left = columns < NARROW_COLUMNS, self._preferences.current
         self.screen.set_class(narrow, "-narrow")
         wide = left.panel if left.panel is not None else columns >= 110
@@ -509,8 +509,8 @@ class Body(Horizontal):
         self.widen(0)
 
     def toggle_trace(self) -> None:
-        """Show or hide the trace: beside the conversation, where that is remembered, or in its
-        place.
+        """Show or hide the trace. In a wide terminal it stands beside the conversation, and that is
+        remembered; in a narrow one it replaces it.
         """
         shown, narrow = not self.screen.has_class("-panel"), self.screen.has_class("-narrow")
         self.screen.set_class(shown, "-panel")

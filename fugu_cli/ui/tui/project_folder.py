@@ -107,8 +107,8 @@ def mention(path: str) -> str:
 
 
 def mentionable(path: str) -> bool:
-    """Return whether a mention can name the file: no quotation mark ends the name, and all letters
-    can be typed.
+    """Return whether a mention can name the file: its name has no quotation mark, and all its
+    letters can be typed.
     """
     quoted = mention(path).startswith('@"')
     return _UNTYPED.search(path) is None and not (quoted and '"' in path)
@@ -166,8 +166,8 @@ def _rank(needle: str, path: str) -> int | None:
 
 
 def _in_order(letters: str, text: str) -> bool:
-    """Return whether the letters come in this order. One pass, because a pattern may try too many
-    ways.
+    """Return whether the path contains the letters in this order. One pass, because a regular
+    expression may try too many ways.
     """
     at = -1
     for letter in letters:

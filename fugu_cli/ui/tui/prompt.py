@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def run_bound_key(field: Widget, key: str) -> bool:
-    """Do what this key of the field's own is bound to, now; False where it is not."""
+    """Run the action that a key of the field is bound to. Return False if it is bound to none."""
     bindings = field._bindings
     if field.app._keymap:
         bindings = bindings.copy()
@@ -43,7 +43,7 @@ async def run_bound_key(field: Widget, key: str) -> bool:
 
 
 class SearchInput(Input):
-    """One line of text."""
+    """A field with one line of text."""
 
     def action_delete_left(self) -> None:
         """Delete the character before the cursor with all its code points."""
@@ -139,7 +139,7 @@ class PromptInput(TextArea):
         self.replace(text, (row, column - len(self.word)), (row, column))
 
     def take(self) -> str:
-        """Return the whole text with unfolded pastes, and empty the field."""
+        """Return the whole text, with folded pastes unfolded, and empty the field."""
         text = self.unfolded()
         self.put("")
         self._pastes.clear()
@@ -158,7 +158,7 @@ class PromptInput(TextArea):
         )
 
     def type_letter(self, letter: str) -> None:
-        """Take the focus, and a letter that was typed while something else had it."""
+        """Take the focus and insert a letter that was typed while another widget had it."""
         self.typed_at = time.monotonic()
         self.focus()
         self.insert(letter)
@@ -198,7 +198,7 @@ class PromptInput(TextArea):
         self.insert("\n")
 
     def edit(self, edit: Edit) -> EditResult:
-        """Change the text. More than a character at once is not typed."""
+        """Change the text. An edit of more than one character counts as pasted, not typed."""
         result = super().edit(edit)
         if len(self.text) <= 1:
             self._is_typed = True
@@ -224,7 +224,7 @@ class PromptInput(TextArea):
             super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
 
     def get_cursor_left_location(self) -> Location:
-        """Return where the cursor is one character to the left, joined code points passed over."""
+        """Return the cursor one character to the left; joined code points count as one character."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         if not before:
@@ -232,7 +232,7 @@ class PromptInput(TextArea):
         return row, column - len(last_character(before))
 
     def get_cursor_right_location(self) -> Location:
-        """Return where the cursor is one character to the right, joined code points passed over."""
+        """Return the cursor one character to the right; joined code points count as one character."""
         row, column = self.cursor_location
         after = self.document.get_line(row)[column:]
         if not after:
@@ -285,9 +285,8 @@ class PromptInput(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         """Insert a paste. A long one is folded into one word and sent whole; paths of pictures
-        become mentions.
-
-        Some terminals paste nothing for a picture in the clipboard, so it is looked for.
+        become mentions. Some terminals paste nothing for a picture, so an empty paste looks for one
+        in the clipboard.
         """
         event.stop()
         event.prevent_default()
@@ -312,7 +311,7 @@ class QueuedTexts(Static):
         super().__init__("", id="queue", markup=False)
 
     def show(self, texts: Sequence[str], messages: Sequence[str] = ()) -> None:
-        """Show the first of these."""
+        """Show the first of these texts."""
         lines = [
             *(f"↳ with the next result: {_one_line(text)}" for text in messages),
             *(f"queued: {_one_line(text)}" for text in texts),
@@ -351,7 +350,7 @@ SHOWN_CHOICES = 8
 
 
 class ChoiceList(Widget):
-    """Hidden while it is empty."""
+    """A list of choices below the prompt, hidden while it is empty."""
 
     def __init__(self, palette: Palette, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -361,7 +360,7 @@ class ChoiceList(Widget):
         self.display = False
 
     def offer(self, choices: Sequence[Choice]) -> None:
-        """Show these, the first one marked; none hides the list."""
+        """Show these choices with the first one marked; no choices hide the list."""
         if tuple(choices) == self.choices:
             return
         self.choices, self.at = tuple(choices), 0
@@ -371,11 +370,11 @@ class ChoiceList(Widget):
 
     @property
     def marked(self) -> Choice | None:
-        """The one that is marked."""
+        """The marked choice."""
         return self.choices[self.at] if self.choices else None
 
     def move(self, by: int) -> None:
-        """Mark another one; round and round."""
+        """Mark the next or previous choice; after the last comes the first."""
         if self.choices:
             self.at = (self.at + by) % len(self.choices)
             self.refresh()
@@ -409,7 +408,7 @@ CommandChoices = Callable[[str], Sequence[Choice]]
 
 
 class PromptCompletion:
-    """Offers what fits the word at the cursor; its keys come before the prompt's."""
+    """Offers completions for the word at the cursor. Its keys have precedence over the prompt's."""
 
     def __init__(
         self,
@@ -465,10 +464,9 @@ class PromptCompletion:
                 self._accept(self._choices.marked)
 
     def key(self, key: str) -> bool:
-        """Handle a key of the prompt. Return True if it was for the list.
-
-        Keys may come faster than the list follows: a choice for fewer letters must not be taken,
-        and Tab waits for the matching files. Where nothing can be completed it is the prompt's.
+        """Handle a key of the prompt. Return True if the list used it. Keys may come faster than
+        the list is updated, so a choice for fewer letters is not taken, and Tab waits for the
+        matching files. Without completions the key belongs to the prompt.
         """
         self._wished_for = ""
         if self._prompt.text != self._offered_for:

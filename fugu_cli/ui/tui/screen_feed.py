@@ -39,7 +39,7 @@ LONG_REQUEST_SECONDS = 10.0
 
 
 def notify_request_end(app: App[object], item: Recorded | Live, totals: SessionTotals) -> None:
-    """Notify when this item ends a request that took long."""
+    """Notify the desktop if this item ends a request that took long."""
     if app.app_focus or not isinstance(item, Recorded) or not isinstance(item.event, Finished):
         return
     if item.at - totals.asked_at >= LONG_REQUEST_SECONDS:
@@ -47,7 +47,7 @@ def notify_request_end(app: App[object], item: Recorded | Live, totals: SessionT
 
 
 def notify_approval(app: App[object], question: ApprovalQuestion) -> None:
-    """Notify when somebody is needed."""
+    """Notify the desktop that a question waits for an answer."""
     if not app.app_focus:
         send_notification(
             app,
@@ -79,7 +79,7 @@ LONGEST_PAUSE = 0.3
 
 
 class ScreenFeed:
-    """Keeps the conversation and the trace with the log."""
+    """Keeps the conversation and the trace on the screen up to date with the log."""
 
     def __init__(self, conversation: Conversation, trace: Trace) -> None:
         self.folded = FoldedSession()
@@ -111,7 +111,7 @@ class ScreenFeed:
             self._conversation.inserted(index)
 
     def say(self, note: NoteBlock) -> UpdateNote:
-        """Add a note of the screen's own. Return a function that updates it."""
+        """Add a note that is in no log. Return a function that updates it."""
         transcript, shown = self.folded.transcript, [note]
         self._mark(transcript.say(note), None)
 
@@ -134,7 +134,7 @@ class ScreenFeed:
             self._mark(index, None)
 
     def show_start(self, start: FirstScreen) -> None:
-        """Show what there is to do in an empty session."""
+        """Show suggestions in an empty session."""
         self._mark(self.folded.transcript.show_start(start), None)
 
     def measured(self, added: int, removed: int) -> None:
@@ -165,7 +165,9 @@ class ScreenFeed:
         self.shown()
 
     def _note_drawn(self) -> None:
-        """Note that the screen is drawn. A slow frame delays the next one, so that keys never wait."""
+        """Record that the screen was drawn. A slow frame delays the next one, so that keys are
+        handled at once.
+        """
         self._pause = min(
             max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE
         )

@@ -36,7 +36,7 @@ chosen.
 
 @dataclass(frozen=True)
 class Choice:
-    """A row to choose: what it stands for, what is shown, and a word about it."""
+    """A row to choose: its value, its text, and a description."""
 
     value: str
     shown: str
@@ -45,14 +45,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class KeyAnswer:
-    """An answer to a question, and the letter that gives it. `n` is always not now."""
+    """An answer to a question, and the letter that gives it. `n` always means not now."""
 
     key: str
     label: str
 
 
 def answer_keys(answers: Sequence[KeyAnswer], *, looks: bool) -> list[str]:
-    """Return the keys of a question with their labels. `looks`: there is a text to read first."""
+    """Return the keys of a question with their labels. `looks`: there is a text that can be read
+    first.
+    """
     shown = [*answers, KeyAnswer("n", "not now"), *([KeyAnswer("d", "look")] if looks else [])]
     return [f"{answer.key} {answer.label}" for answer in shown]
 
@@ -97,7 +99,7 @@ class StatusLine:
 
 
 class FeedProtocol(Protocol):
-    """Shows the log, item by item."""
+    """Shows the log, event by event."""
 
     @property
     def folded(self) -> FoldedSession:
@@ -107,7 +109,7 @@ class FeedProtocol(Protocol):
         """Show a session from its beginning. `is_running`: another process runs its calls."""
 
     def add_item(self, item: Recorded | Live) -> None:
-        """Handle one more item of the log."""
+        """Show the next item of the log."""
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """Add a note that is in no log. Return a function that updates it."""
@@ -184,18 +186,18 @@ class ScreenProtocol(Protocol):
         """Show the status line."""
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        """Ask for permission, with the change it is about and what waits beside it; None: nothing
-        is asked.
+        """Show a question about a call, with its change and the calls that wait behind it; None
+        hides it.
         """
 
     def show_queue(self, texts: Sequence[str], messages: Sequence[str]) -> None:
         """Show the queued requests, and the messages that wait for the next result."""
 
     def noticed(self, item: Recorded | Live) -> None:
-        """Handle an item of the log that a user who looks elsewhere may want to know."""
+        """Notify a user who looks elsewhere if the item of the log is worth it."""
 
     def type(self, text: str) -> bool:
-        """Put a text into the prompt. False: something is typed there, which stays."""
+        """Put a text into the prompt. Return False if the prompt holds text already, which stays."""
 
     def wear(self, theme: str) -> None:
         """Change the colours to a theme."""

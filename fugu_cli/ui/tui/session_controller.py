@@ -51,7 +51,7 @@ FetchBlob = Callable[[str], Awaitable[bytes]]
 
 
 class CallPatches:
-    """Diffs by change; every change is fetched once."""
+    """The diffs of calls' changes. The contents of each change are fetched once."""
 
     def __init__(self) -> None:
         self._texts: dict[FileChange, str] = {}
@@ -62,7 +62,9 @@ class CallPatches:
         return patches.patch_size(self._texts[change]) if change in self._texts else None
 
     def of(self, ran: ToolRan) -> str:
-        """Return the diff of a call's changes, as far as it is known; else what its arguments say."""
+        """Return the diff of a call's changes if their contents are known, else the diff that its
+        arguments describe.
+        """
         if not ran.changes:
             return ""
         if any(change not in self._texts for change in ran.changes):
@@ -70,7 +72,9 @@ class CallPatches:
         return "\n".join(self._texts[change].rstrip("\n") for change in ran.changes)
 
     async def fetch(self, changes: Sequence[FileChange], blob: FetchBlob) -> bool:
-        """Fetch what is not known yet of changes. False when nothing new was learned."""
+        """Fetch the contents of changes that are not known yet. Return False if there were none to
+        fetch.
+        """
         missing = [change for change in changes if change not in self._texts]
         for change in missing:
             try:
@@ -93,8 +97,9 @@ class CallPatches:
         *,
         live: bool = False,
     ) -> None:
-        """Get the contents of what was changed, and show the diffs once they are there, of `live`
-        calls in any case; then the totals."""
+        """Fetch the contents of changes and show the diffs once they are there, for `live` calls in
+        any case; then update the totals.
+        """
 
         async def fetch() -> None:
             for event in ran:
@@ -124,7 +129,7 @@ class CallPatches:
             feed.measured(added, removed)
 
     async def close(self) -> None:
-        """Fetch nothing more."""
+        """Stop fetching."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,8 +148,8 @@ MOST_FACTS = 1500
 async def measure_totals(
     folded: FoldedSession, session: SessionProtocol, patches: CallPatches
 ) -> None:
-    """Find out what the log does not say: sizes of changes and, between requests, what fills the
-    context.
+    """Compute the totals that are not in the log: the sizes of changes and, between requests, the
+    parts of the context.
     """
     tally = folded.totals
     blob = session.environment.workspace.history.blob
@@ -168,8 +173,8 @@ async def measure_totals(
 
 
 class SessionNotes:
-    """Notes in the conversation that no log holds. Errors before there is a session are kept until
-    one is shown.
+    """Notes in the conversation that are in no log. Errors from before a session is open are kept
+    until one is.
     """
 
     def __init__(self, feed: FeedProtocol) -> None:
@@ -178,11 +183,11 @@ class SessionNotes:
         self._warned: set[str] = set()
 
     def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
-        """Add a line."""
+        """Show a note."""
         self._feed.say(NoteBlock(text, tone, detail))
 
     def warn(self, notes: Sequence[str], detail: str = "") -> None:
-        """Say each of them once."""
+        """Show each of these notes once in a session."""
         for note in notes:
             if note not in self._warned:
                 self._warned.add(note)
@@ -196,7 +201,7 @@ class SessionNotes:
             self.say(str(error), "bad", error.hint)
 
     def release(self) -> None:
-        """Say what was held back: it explains why it is this session, or none."""
+        """Show the notes that were held back, which explain why this session, or none, is open."""
         errors, self._held_back = self._held_back or [], None
         for error in errors:
             self.failed(error)
@@ -207,7 +212,7 @@ FETCHED_ON_RESUME = 40
 
 
 class SessionController:
-    """One folder, one session at a time."""
+    """Drives the interface of one folder, with one open session at a time."""
 
     def __init__(
         self,
@@ -296,8 +301,9 @@ class SessionController:
         *,
         close_first: bool = False,
     ) -> bool:
-        """Show another session; its coordinator and models begin to load. `close_first`: leave the
-        old one before, which is needed to open the same log again."""
+        """Show another session; its coordinator and models begin to load. `close_first`: close the
+        present one before, which is needed to open the same log again.
+        """
         async with self.door:
             if close_first:
                 await self.work.close()
@@ -317,7 +323,7 @@ class SessionController:
         return True
 
     async def _show_start(self, session: SessionProtocol) -> None:
-        """Show what there is to do in this folder, until something is asked."""
+        """Show suggestions for this folder until something is asked."""
         environment, root = session.environment, self.opener.root
 
         def read() -> FirstScreen:
@@ -369,7 +375,7 @@ class SessionController:
             await self.work.submit(left)
 
     def interrupt(self) -> bool:
-        """Stop what is under way. False when nothing is."""
+        """Stop the running work. Return False if none runs."""
         return self.shell.stop() or self.download.stop() or self.work.interrupt()
 
     def answer_key(self, key: str) -> None:
@@ -451,8 +457,8 @@ class SessionController:
         self.view.stand(session_status.status_line(self))
 
     async def close(self) -> None:
-        """Leave. What is told after this is not shown: the screen may be gone. May be called
-        twice.
+        """Close the session. Later items of the log are not shown, because the screen may be gone.
+        May be called twice.
         """
         self._has_left = True
         await self.patches.close()
@@ -464,7 +470,7 @@ class SessionController:
 
 
 def steer(controller: SessionController, text: str) -> None:
-    """Cut what runs; go on with `text`, then with what waits."""
+    """Interrupt the running work and continue with `text`, then with the queued requests."""
     if text:
         controller.history.add(text)
         try:

@@ -26,11 +26,9 @@ LEAST_ACTIVITY_CELLS = 16
 
 def draw_status(status: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
     """Draw the lasting part on the left and the activity on the right. `clock` is the time in epoch
-    seconds.
-
-    If both do not fit, a hint about keys is cut to its first key first, then the place is shortened,
-    then the hint is left out. A long activity is cut before the place is. Activity and mode stay
-    longest; keys of what is marked stay as they are.
+    seconds. If both do not fit, a hint about keys is cut to its first key, then the folder is
+    shortened, then the hint is left out. A long activity is cut before the folder is. Activity and
+    mode are kept longest; the keys of a marked row are never cut.
     """
     if status.has_mark and not status.doing and not status.remark:
         keys: list[StyledPart] = [(status.hint, palette.dim)]
@@ -74,8 +72,8 @@ def _activity(
 
 
 def _spent(status: StatusLine, clock: float) -> str:
-    """Return the time that the activity has taken, or the time until the next retry. Once that has
-    begun, it is what takes time.
+    """Return the time that the activity has taken, or the time until the next retry. A retry that
+    has begun counts as the activity.
     """
     if status.until and clock - status.until < RETRYING_NOW_SECONDS:
         return retrying_in(status.until - clock)
@@ -84,7 +82,7 @@ def _spent(status: StatusLine, clock: float) -> str:
 
 
 def _idle_hints(status: StatusLine, palette: Palette) -> Iterator[list[StyledPart]]:
-    """Yield the keys that can be pressed while nothing is going on: all of them, then the first."""
+    """Yield the hint while nothing runs: first with all keys, then with the first key only."""
     hint = "ctrl+s sends it" if status.queued else status.hint
     for keys in (hint, hint.partition(" · ")[0]):
         yield [*_queued(status, palette), (keys, palette.dim)]
@@ -114,7 +112,7 @@ def _left_part(status: StatusLine, clock: float, palette: Palette) -> Iterator[l
 
 
 def _with_numbers(status: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
-    """Yield the lasting part with tokens and cost, with less and less of the place."""
+    """Yield the lasting part with tokens and cost, each time with a shorter name of the folder."""
     unavailable = _unavailable(status, clock, palette)
     name = status.folder.rpartition("/")[2]
     branch = f" ({status.branch})" if status.branch else ""
@@ -136,7 +134,7 @@ def _mode(status: StatusLine, palette: Palette) -> list[StyledPart]:
 
 
 def _unavailable(status: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
-    """Return the unavailable agents and the first retry time."""
+    """Return a text on the unavailable agents and the first time at which one may be retried."""
     waiting = [(until, name) for name, until in status.unavailable if until > clock]
     if not waiting:
         return []
@@ -170,8 +168,9 @@ OUTCOME_HINT = "f6 diff, undo, commit"
 
 
 class StatusBar(Widget):
-    """The line, and below it those of the user's own command. What is under way has a line of its
-    own, where there is room for it."""
+    """The status line, and below it the lines of the user's own command. The current activity has a
+    line of its own if there is room.
+    """
 
     def __init__(self, palette: Palette, standing: StatusLine) -> None:
         super().__init__(id="status")
@@ -188,12 +187,12 @@ class StatusBar(Widget):
         self._tick()
 
     def stand(self, standing: StatusLine) -> None:
-        """Say this from now on."""
+        """Show this status from now on."""
         self._complete = standing
         self.draw_again()
 
     def remark(self, text: str, seconds: float) -> None:
-        """Say something else for a while."""
+        """Show a remark for a moment instead of the hint."""
         self._remark = text
         self.draw_again()
         if text:
@@ -255,7 +254,7 @@ class StatusBar(Widget):
 
 
 def _key_about_work(focused: str, is_asking: bool) -> str:
-    """Return the key that acts on the current activity."""
+    """Return the key that stops or opens what is going on, with its meaning."""
     if is_asking:
         return "esc denies" if focused == "approval" else "f6 answers · esc to interrupt"
     return "esc to interrupt"
@@ -278,7 +277,7 @@ class ActivityLine(Widget):
         self._clock: Timer | None = None
 
     def tell(self, status: StatusLine) -> None:
-        """Say this from now on."""
+        """Show this activity from now on."""
         same = replace(status, written=self._shown.written) == self._shown
         self._shown = status
         if same:  # numbers alone: the clock shows them

@@ -146,7 +146,9 @@ CRASH_EXIT_CODE = 2
 
 
 class TerminalApp(App[int], inherit_bindings=False):
-    """Without Textual's own keys: its Ctrl+Q leaves at once, and all that was typed is lost."""
+    """An application without Textual's own keys: its Ctrl+Q would leave at once and lose what was
+    typed.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [bound("suspend", "suspend_process")]
 
@@ -195,7 +197,7 @@ class TerminalApp(App[int], inherit_bindings=False):
             self._driver.write(ASK_BACKGROUND)
 
     def on_background_told(self, event: BackgroundTold) -> None:
-        """Follow the terminal."""
+        """Change the theme if it follows the terminal's background."""
         if self._auto and event.dark != self.palette.dark:
             self._wear(palette_of_ground(dark=event.dark))
 
@@ -209,7 +211,7 @@ class TerminalApp(App[int], inherit_bindings=False):
         self._ask_background()
 
     def action_suspend_process(self) -> None:
-        """Stop as any program of the shell does; `fg` goes on."""
+        """Stop like any program of the shell; `fg` continues."""
         if self._driver is None or not self._driver.can_suspend:
             return
         from fugu_cli.ui.tui import terminal_driver
@@ -263,7 +265,7 @@ class TerminalApp(App[int], inherit_bindings=False):
         return 0 if self.return_code == 0 else CRASH_EXIT_CODE
 
     def get_driver_class(self) -> type[Driver]:
-        """Return our driver in place of the one for Unix terminals."""
+        """Return our driver instead of Textual's for Unix terminals."""
         driver = super().get_driver_class()
         if driver.__name__ != "LinuxDriver":  # Windows, a browser
             return driver

@@ -46,8 +46,8 @@ _PASSED_ON = re.compile(
 
 
 class KeyParser(XTermParser):
-    """Textual's, for terminals that write a changed Enter in older ways: `ESC CR` for Alt+Enter,
-    and `_OTHER_KEYS`.
+    """Textual's parser with older ways to write a changed Enter: `ESC CR` for Alt+Enter, and
+    `_OTHER_KEYS`.
     """
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
@@ -56,7 +56,7 @@ class KeyParser(XTermParser):
         return super()._sequence_to_key_events(_OTHER_KEYS.sub("\x1b[\\2;\\1u", sequence), alt)
 
     def flushed_events(self, text: str) -> Iterable[Message]:
-        """Return the events of text that nothing follows: `feed` would wait for what may follow."""
+        """Return the events of a text after which nothing follows; `feed` would wait for more."""
         match list(text):
             case ["\x1b"]:
                 return [events.Key("escape", "\x1b")]
@@ -66,8 +66,8 @@ class KeyParser(XTermParser):
                 return self.feed(text)
 
     def is_input(self, sequence: str) -> bool:
-        """Return whether the application is to get a control sequence. Late answers of the terminal,
-        and keys and sizes that cannot be, are dropped.
+        """Return whether the application is given a control sequence. Late answers of the terminal,
+        and impossible keys and sizes, are dropped.
         """
         if _PASSED_ON.fullmatch(sequence):
             return True
@@ -84,7 +84,9 @@ class KeyParser(XTermParser):
 
 
 class PlainPasteDriver(LinuxDriver):
-    """Reads with `InputDecoder` and `KeyParser`; paints everything after a stop of any kind."""
+    """Reads the terminal with `InputDecoder` and `KeyParser`, and repaints everything after the
+    process was stopped.
+    """
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class PlainPasteDriver(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
 
     def _run_input_thread(self) -> None:
-        """Read until the end; an exception ends the application as any other one."""
+        """Read until the end. An exception ends the application like any other one."""
         try:
             self.run_input_thread()
         except Exception as error:  # noqa: BLE001 - in a thread nobody else would see it
@@ -133,15 +135,17 @@ class PlainPasteDriver(LinuxDriver):
             list(parser.feed(""))
 
     def stop(self) -> None:
-        """Give the terminal back, then stop together with what started this in its shell: it waits
-        for all of them.
+        """Restore the terminal, then stop the whole process group, since the shell waits for all of
+        it.
         """
         self.suspend_application_mode()
         self._must_signal_resume = True
         os.killpg(0, signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        """Go on. Of a stop by SIGSTOP nobody was told, and the terminal is as the shell left it."""
+        """Continue after a stop. SIGSTOP gives no notice, so the terminal is then as the shell left
+        it.
+        """
         if self._must_signal_resume:
             super()._sigcont_application()
         else:

@@ -42,12 +42,14 @@ _READ_AT_ONCE = 3
 
 
 class InputDecoder:
-    """Bytes from a terminal as text to read on. Letters, marks and sequences may come in pieces."""
+    """Decodes bytes from a terminal into text. Letters and control sequences may come in several
+    pieces.
+    """
 
     def __init__(self, is_input: Callable[[str], bool], *, reader_waits: bool = False) -> None:
         """Create a decoder. `is_input` returns whether a control sequence is a key, the mouse or
-        another input; `reader_waits` says that the reader of the text waits for what follows an
-        escape character by itself.
+        another input. `reader_waits`: whoever reads the text waits itself for the rest of a
+        sequence that begins with an escape character.
         """
         self.dark: bool | None = None
         """True if the background is dark; None before the terminal has answered."""
@@ -68,11 +70,11 @@ class InputDecoder:
         """Characters of the newest read."""
 
     def feed(self, data: bytes) -> str:
-        """Return what can be passed on after `data`."""
+        """Return the text that can be passed on after these bytes."""
         return self.feed_text(self._decoder.decode(data))
 
     def feed_text(self, text: str) -> str:
-        """Return what can be passed on after `text`."""
+        """Return the text that can be passed on after this text."""
         if not text:
             return ""
         self._arrived = len(text)
@@ -105,7 +107,7 @@ class InputDecoder:
         return "".join(passed)
 
     def flush(self) -> str:
-        """Return what was held back and may have been typed: nothing has followed it."""
+        """Return the held-back text if it may have been typed, because nothing has followed it."""
         self._was_silent = not self._reader_waits
         if self._pasting or self._held_was_sent:
             return ""
@@ -115,8 +117,8 @@ class InputDecoder:
         return typed
 
     def _finish_passed(self, text: str) -> tuple[str, str]:
-        """Return what is input of the sequence that began with a key already passed on, and the
-        rest of `text`.
+        """Read the rest of a sequence whose beginning was already passed on as a key. Return the
+        part that is input, and the text after it.
         """
         begun, self._passed = self._passed, ""
         answer = _ANSWER.match(begun + text)
@@ -131,7 +133,7 @@ class InputDecoder:
         return "", rest
 
     def _goes_on(self, beginning: str, text: str) -> bool:
-        """Return whether `text` can be the rest of the sequence that `beginning` begins."""
+        """Return whether `text` can continue the sequence that starts with `beginning`."""
         if self._pasting or _STRING.match(beginning + text) is not None:
             return True
         if self._has_expired():
@@ -149,7 +151,7 @@ class InputDecoder:
         return "", ""
 
     def _was_sent(self, text: str) -> bool:
-        """Return whether a terminal sent the beginning of the sequence that is being read."""
+        """Return whether the terminal, and not a person, sent the beginning of the sequence."""
         at_once = min(self._arrived, len(text))
         return self._held_was_sent or at_once >= _READ_AT_ONCE or bool(_NOT_TYPED.match(text))
 
@@ -165,7 +167,9 @@ class InputDecoder:
         return _CONTROLS.sub("", inside) + end, rest
 
     def _read_escape(self, text: str) -> tuple[str, str]:
-        """Return what is input of the sequence at the beginning of `text`, and the rest."""
+        """Read the sequence at the beginning of `text`. Return the part that is input, and the text
+        after it.
+        """
         if text == "\x1b":
             return self._hold(text)
         if (string := _STRING_BEGUN.match(text)) is not None:
@@ -189,7 +193,9 @@ class InputDecoder:
         return text[:size], text[size:]
 
     def _read_string(self, text: str, end: int) -> tuple[str, str]:
-        """Return what is input of a DCS, OSC, SOS, PM or APC that goes on to `end`, and the rest."""
+        """Read a DCS, OSC, SOS, PM or APC that ends at `end`. Return the part that is input, and
+        the text after it.
+        """
         if (string := _STRING.match(text)) is not None:
             self._note_background(string[0])
             return "", text[string.end() :]

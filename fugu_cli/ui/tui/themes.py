@@ -29,7 +29,7 @@ def guess_palette() -> Palette:
 
 
 def palette_of_ground(*, dark: bool) -> Palette:
-    """Return the palette for such a background."""
+    """Return the palette for a dark or a light background."""
     return _shown_as(DARK if dark else LIGHT)
 
 
@@ -182,7 +182,7 @@ class WithoutColours(LineFilter):
         self._ground = Color.parse(ground).brightness
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments without colours."""
+        """Return the segments without colours, with marking backgrounds as reversed text."""
         del background
         return [
             Segment(text, self._without_colours(style) if style is not None else None, control)
@@ -200,7 +200,7 @@ class WithoutColours(LineFilter):
 
 @dataclass
 class BackgroundTold(events.Event):
-    """The terminal said which colour its background has."""
+    """The terminal has reported the colour of its background."""
 
     dark: bool
 

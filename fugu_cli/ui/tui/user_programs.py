@@ -35,8 +35,8 @@ REPORTED_CHARACTERS = 6_000
 
 
 class ShellOutput:
-    """The newest part of what a command printed. `dropped` counts the lines before it;
-    `begins_inside_line` says that the beginning of its first line is missing as well.
+    """The newest part of a command's output. `dropped` counts the lines before it;
+    `begins_inside_line`: the beginning of its first line is missing too.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,9 @@ class ShellOutput:
 
 
 class UserShell:
-    """Runs one command at a time. `doing` says which, "" while there is none."""
+    """Runs the user's own commands, one at a time. `doing` is the running command, "" if there is
+    none.
+    """
 
     def __init__(self, root: Path, feed: FeedProtocol) -> None:
         self._root = root
@@ -89,7 +91,7 @@ class UserShell:
 
     @property
     def running(self) -> bool:
-        """A command runs."""
+        """True while a command runs."""
         return bool(self.doing)
 
     async def run(self, command: str, *, tell: bool, heading: str = "") -> int:
@@ -148,7 +150,7 @@ class UserShell:
             ) from error
 
     def stop(self) -> bool:
-        """End what runs, its children too. False when nothing does."""
+        """End the running command with its children. Return False if none runs."""
         if not self.running:
             return False
         self._stopped = True
@@ -159,8 +161,8 @@ class UserShell:
 
     @contextmanager
     def with_outputs(self, text: str) -> Iterator[str]:
-        """Yield a request with the outputs that wait to be reported. Where it is refused, they go
-        on waiting.
+        """Yield a request with the outputs that were not reported yet. If the request is refused,
+        they stay for the next one.
         """
         outputs, self._unreported = self._unreported, []
         try:
@@ -209,13 +211,13 @@ class StatusCommand:
             self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
-        """End what runs."""
+        """End the running command."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Run the command until its input stays the same, times aside."""
+        """Run the command again until its input, times aside, no longer changes."""
         try:
             while self._failures < STATUS_FAILURES:
                 await asyncio.sleep(STATUS_PAUSE)
@@ -229,7 +231,7 @@ class StatusCommand:
             self._task = None
 
     async def _output(self, status: dict[str, object]) -> tuple[str, ...]:
-        """Return the lines that it prints, () if it fails or takes too long."""
+        """Return the lines that the command prints, () if it fails or takes too long."""
         process = await asyncio.create_subprocess_shell(
             self._command,
             cwd=self._root,
@@ -290,7 +292,7 @@ COMMON_EDITORS = ("nano", "vim", "vi", "notepad")
 
 
 class SuspendableApp(Protocol):
-    """Gives the terminal away for a while."""
+    """An application that can lend the terminal to another program."""
 
     def suspend(self) -> AbstractContextManager[None]:
         """Lend the terminal to another program inside the block."""

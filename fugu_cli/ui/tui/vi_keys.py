@@ -49,7 +49,7 @@ class ViKeys:
 
     @property
     def idle(self) -> bool:
-        """A key begins a command now: none is half typed."""
+        """True if no command is half typed."""
         waits = (
             self._vi.key_processor.key_buffer
             or self._vi.vi_state.operator_func
@@ -58,7 +58,7 @@ class ViKeys:
         return self.mode == "NORMAL" and not waits
 
     def insert(self) -> None:
-        """Insert mode, whatever was under way."""
+        """Enter insert mode and drop a half-typed command."""
         self._leave(InputMode.INSERT)
 
     def key(self, event: events.Key) -> bool:
@@ -91,7 +91,7 @@ class ViKeys:
         self._field.selection = Selection.cursor(self._field.cursor_location)
 
     def _read(self) -> None:
-        """Take up what is in the field: it was typed, or put there."""
+        """Copy the field's text and cursor into vi's buffer."""
         if self._buffer.text != self._field.text:
             self._buffer.save_to_undo_stack()
             self._buffer.set_document(Document(self._field.text, 0), bypass_readonly=True)
@@ -101,7 +101,7 @@ class ViKeys:
             )
 
     def _write(self) -> None:
-        """Bring the field to what vi made of it."""
+        """Copy vi's buffer back into the field."""
         if self._buffer.text != self._field.text:
             self._field.load_text(self._buffer.text)
         cursor = self._place(self._buffer.cursor_position)
