@@ -51,9 +51,10 @@ REMEMBERED_COUNTS = 1024
 
 @dataclass(frozen=True)
 class HiddenState:
-    """`hidden` (width,) fp32, final layer, penultimate token; of `tokens` read, `cached` were known
-    before. `at_once`: none were, so that the text alone made the state. `mean` (width,), where it was
-    asked for: the mean of some tokens' states at `MEAN_LAYER`."""
+    """The final layer's state at the second-to-last token: `hidden` (width,), fp32. `tokens` were
+    read, `cached` of them in earlier calls. `at_once`: none were cached, so the text alone made the
+    state. `mean` (width,), if asked for, is the mean of some tokens' states at `MEAN_LAYER`.
+    """
 
     hidden: NDArray[np.float32]
     tokens: int
@@ -66,7 +67,7 @@ class HiddenState:
 
 
 class Backbone:
-    """A loaded backbone. One reader at a time: calls from several threads wait for each other."""
+    """A loaded backbone. Calls from several threads wait for each other."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Backbone:
         self._reset()
 
     def tokens(self, text: str) -> list[int]:
-        """Token numbers of `text`."""
+        """Return the token numbers of `text`."""
         return list(_encoded(self.tokenizer, text))
 
     def read(
@@ -151,9 +152,7 @@ class Backbone:
         return self._thread.submit(sums).result()
 
     def forget(self) -> None:
-        """Drop everything read: the weights were changed, or the next text has nothing to do with
-        the last.
-        """
+        """Drop all cached states: the weights have changed, or the next text is unrelated."""
         with self._lock:
             self._reset()
 
@@ -166,8 +165,8 @@ class Backbone:
     def _extend(
         self, prefix: Sequence[int], kept: int, mean_of: range | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the final state of the last of `prefix`, of which so many are kept in the cache,
-        and the mean at `MEAN_LAYER` of those in `mean_of`.
+        """Read `prefix` on top of the cached tokens. Return the final state of its last token, and
+        the mean at `MEAN_LAYER` of the tokens in `mean_of`.
         """
         import torch
 
@@ -260,10 +259,8 @@ def require_torch() -> None:
 
 
 def start_torch() -> None:
-    """Import torch, told to let other programs have the cores between two of its loops: local
-    agents need them too.
-
-    The setting is read when its OpenMP library is loaded and is not left behind for child
+    """Import torch so that its idle threads leave the cores to other programs, such as local
+    agents. The setting is read when its OpenMP library is loaded, and is not passed to child
     processes.
     """
     set_here = "OMP_WAIT_POLICY" not in os.environ
@@ -292,8 +289,9 @@ def device_of(name: str) -> torch.device:
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
-    """bf16; fp16 on a GPU that has none, fp32 on a processor without kernels for it: there bf16
-    takes five times as long, and fp32 twice the memory."""
+    """Return the type to compute in: bf16; fp16 on a GPU without bf16; fp32 on a processor without
+    bf16 kernels, where bf16 would take five times as long, although fp32 takes twice the memory.
+    """
     import torch
 
     if device.type == "cpu":

@@ -68,7 +68,7 @@ def build_baseline(
 
 
 class SingleAgentRounds:
-    """One agent that works as Worker again and again. If it reflects, it is told from its second
+    """One agent that works as Worker again and again. If it reflects, it is asked from its second
     turn on to review its work critically.
     """
 
@@ -97,8 +97,8 @@ class SingleAgentRounds:
         )
 
     def _answered(self, state: SessionState) -> bool:
-        """Return whether nothing speaks against the work: asking again would be another sample, not
-        a retry. Reflection goes on.
+        """Return whether nothing speaks against the work, so that asking again would be another
+        sample and no retry. Reflection continues in any case.
         """
         return self._baseline == "retry-same" and not state.request.acceptance_blocker
 
@@ -120,7 +120,7 @@ def checks_pass(state: SessionState) -> bool:
 
 
 def finish_baseline(state: SessionState, what: str) -> Finished:
-    """Return the end of a baseline's own protocol: the tests' word, an answer, or neither."""
+    """Return the end of a baseline's protocol: accepted or not by the tests, or answered."""
     if checks_pass(state):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if not state.request.checks and not state.request.changes:
@@ -146,10 +146,9 @@ other.
 
 class FixedWorkflow:
     """A workflow that is the same for every request, one step after the other. `name` is shown in
-    the trace, `titles` in the reasons.
-
-    A step before `left_out` is skipped if its agent is excluded, and steps that would have read it
-    read the others. A later step is then done by the strongest agent.
+    the trace, `titles` in the reasons. A step before `left_out` is skipped if its agent is
+    excluded; a later step is then done by the strongest agent. Steps that would have read a skipped
+    step read the others.
     """
 
     def __init__(
@@ -314,7 +313,7 @@ class LLMRouter:
         )
 
     def _team(self) -> str:
-        """Return the agents by number: who leads knows their slots and no names."""
+        """Return the agents by number with their slots. The agent that chooses sees no names."""
         return "\n".join(
             f"{number}: a {member.slot} agent" for number, member in enumerate(self._members)
         )

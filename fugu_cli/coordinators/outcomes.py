@@ -124,7 +124,7 @@ def session_outcomes(state: SessionState) -> SessionOutcomes:
 
 
 def outcomes_known(events: Sequence[Event]) -> OutcomesKnown:
-    """Return what was known when the newest request was asked; nothing in older logs."""
+    """Return the outcomes that were known when the newest request was asked; none in older logs."""
     for event in reversed(events):
         if isinstance(event, OutcomesKnown):
             return event
@@ -198,7 +198,7 @@ def _share_of_chance(
     members: Mapping[str, Member],
     table: SkillTable,
 ) -> float:
-    """Return how an attempt's chance compares with that of a first one, 1 for a first one."""
+    """Return an attempt's chance of success relative to a first attempt's, 1 for a first one."""
     if not attempt.after:
         return 1.0
     candidate = _candidate(member, request_kind, table)
@@ -225,7 +225,7 @@ def _kinds_in(request: Sequence[Event]) -> Mapping[str, float]:
 def _attempts(
     state: SessionState, kinds: Mapping[str, float], *, taken_back: bool
 ) -> list[Attempt]:
-    """Return the judged turns of the newest request."""
+    """Return the turns of the newest request that something judged."""
     attempts: list[Attempt] = []
     failed: list[str] = []
     turns = [
@@ -271,8 +271,8 @@ def _judgement(state: SessionState, turn: Turn, turns: Sequence[Turn]) -> tuple[
 
 
 def _until_next_reply(events: Sequence[Event], following: Turn | None) -> Sequence[Event]:
-    """Return the events up to where the agent of the following turn speaks: tests that fugu ran
-    before that judge the turn before.
+    """Return the events up to the next turn's first reply. The tests that fugu runs before it judge
+    the turn before.
     """
     if following is None:
         return events

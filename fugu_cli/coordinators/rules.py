@@ -20,17 +20,16 @@ FAR_PRICE = 10
 
 
 class Cascade:
-    """Cheap first, the tests judge, escalate.
-
-    A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision,
-    the next Worker is of the next slot up, at the top of the topmost. Another vendor's agent is
-    preferred, in its slot and, where the slot has none, at about the same price. The first Worker
-    tries twice where a check fails and the next one costs ten times as much. Where all of the top
-    have worked in vain, another agent thinks before the next one works, if turns are left for both
-    and a Verifier. Work that came to no last word is a failure too: somebody goes on with it first.
-    Another agent verifies, of another vendor where one costs about the same: a cheap one where the
-    tests pass, else a strong one, for then the verdict is all there is. An agent verifies its own
-    work only when alone.
+    """Cheap agents first, the tests judge, then stronger agents. A cheap Worker begins. While
+    something speaks against the work, or a Verifier wants a revision, the next Worker is of the
+    next slot up, in the end of the highest. An agent of another vendor is preferred: in its slot
+    or, if the slot has none, at about the same price. The first Worker tries twice if a check fails
+    and the next one costs ten times as much. If all of the highest slot have worked in vain,
+    another agent thinks before the next one works, provided that turns are left for both and a
+    Verifier. Work without a last word counts as a failure: somebody continues it first. Another
+    agent verifies, of another vendor if one costs about the same: a cheap one if the tests pass,
+    else a strong one, because then only the verdict counts. An agent verifies its own work only if
+    it is alone.
     """
 
     def __init__(self, members: Sequence[Member], settings: CoordinatorSettings) -> None:
@@ -67,20 +66,23 @@ class Cascade:
         return _assigned(state, member, "worker", "cascade", why)
 
     def _next_up(self, state: SessionState, able: list[Member], worked: Sequence[Member]) -> Member:
-        """Return the next Worker: the first comes from the lowest slot, each one after a failure
-        from above all that failed.
+        """Return the next Worker. The first one is of the lowest slot; after a failure it is of the
+        next slot above those that have worked, or of the highest again.
         """
-        tried = max((slot_level(member) for member in worked), default=-1)
-        above = min(
-            (slot_level(member) for member in able if slot_level(member) > tried), default=None
-        )
-        level = max(map(slot_level, able)) if above is None else above
-        slot = [member for member in able if slot_level(member) == level]
-        fresh = [member for member in slot if member not in worked]
-        usual = action_space.choose_agent(fresh or slot, {}, state)
-        assert usual is not None
-        others = [member for member in able if member not in worked and slot_level(member) >= tried]
-        return _of_another_vendor(usual, others, worked)
+        highest_tried = max((slot_level(member) for member in worked), default=-1)
+        levels = sorted({slot_level(member) for member in able})
+        levels_above = [level for level in levels if level > highest_tried]
+        level = levels_above[0] if levels_above else levels[-1]
+        of_slot = [member for member in able if slot_level(member) == level]
+        fresh = [member for member in of_slot if member not in worked]
+        preferred = action_space.choose_agent(fresh or of_slot, {}, state)
+        assert preferred is not None
+        others = [
+            member
+            for member in able
+            if member not in worked and slot_level(member) >= highest_tried
+        ]
+        return _of_another_vendor(preferred, others, worked)
 
     def _verify(self, state: SessionState, able: list[Member]) -> Assigned:
         names = state.request.authors or (action_space.newest_worker(state),)
@@ -102,8 +104,8 @@ OWN_WORK = "no other agent is left: it verifies its own work"
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
-    """Return `usual`, or a similarly priced agent of `others` whose vendor has not worked yet if
-    that of `usual` has: of the nearest slot, and there of the nearest price.
+    """Return `usual`, or, if an agent of its vendor has worked already, one of `others` of another
+    vendor at about the same price: of the nearest slot, and in it of the nearest price.
     """
     near = [member for member in worked if near_price(member, usual)]
     vendors = set(map(action_space.vendor_key, near))
@@ -166,8 +168,8 @@ class Single:
 
 
 class Random:
-    """Any agent in any role that may act, drawn from a generator seeded by `settings.seed` and the
-    place in the log.
+    """Draws any agent in any role that may act, from a generator seeded by `settings.seed` and the
+    position in the log.
     """
 
     def __init__(self, members: Sequence[Member], settings: CoordinatorSettings) -> None:
@@ -175,7 +177,7 @@ class Random:
         self._settings = settings
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """Return a uniform draw; a Thinker's suggestion replaces the drawn role."""
+        """Return a uniform draw. A Thinker's suggestion replaces the drawn role."""
         end = _stop(state, self._settings)
         if end is not None:
             return end

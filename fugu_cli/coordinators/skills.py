@@ -84,7 +84,9 @@ RELEASE_WORDS = re.compile(r"-(?:preview|instruct|base|chat|latest|exp|it|fp8|ap
 
 @dataclass(frozen=True)
 class SkillLine:
-    """A kind of request: logit p = intercept + slope * skill, uncertain by `error` logits."""
+    """The success rate of a kind of request: logit p = intercept + slope * skill, uncertain by
+    `error` logits.
+    """
 
     intercept: float
     slope: float
@@ -93,7 +95,7 @@ class SkillLine:
 
 @dataclass(frozen=True)
 class ModelSkill:
-    """A model's skill with its error, and where it comes from, in words."""
+    """A model's skill with its error, and its source in words."""
 
     skill: float
     error: float
@@ -102,12 +104,10 @@ class ModelSkill:
 
 @dataclass(frozen=True)
 class SuccessRate:
-    """A success rate (0..1) and how many outcomes it is worth, the prior's included.
-
-    `own` is how many of these are the user's own (each counts at most 1); `source` names the prior.
-    `error` is what is uncertain about the rate beside another agent's on the same requests: how
-    hard the requests are is the same for both. `kind_error` says the same of requests of this kind
-    alone, where outcomes are mostly of others.
+    """A success rate (0..1) and the number of outcomes that it is worth, the prior's included.
+    `own` is the number of the user's own among them (each counts at most 1); `source` names the
+    prior. `error` is the uncertainty of a comparison with another agent on the same requests, whose
+    difficulty is the same for both. `kind_error` is that for requests of this kind alone.
     """
 
     rate: float
@@ -142,7 +142,7 @@ class FamilyMean:
 
 @dataclass(frozen=True)
 class SkillTable:
-    """The table that ships."""
+    """The public skills of models and the lines that turn them into success rates."""
 
     models: Mapping[str, tuple[float, float, int, str]]
     vendors: Mapping[str, VendorMean]
@@ -156,8 +156,8 @@ class SkillTable:
     """By how much the skill rises where a model of a family is e times as large."""
 
     def skill_of(self, member: Member) -> ModelSkill:
-        """Return the skill that the agent's entry names; else that of its model, its size or its
-        vendor; else that of any model.
+        """Return the skill that the agent's entry gives, else the skill of its model, else an
+        estimate by its size, its vendor, or all models.
         """
         if member.skill is not None:
             return ModelSkill(member.skill, BOARD_ERROR / 2, "your configuration")
@@ -220,7 +220,7 @@ def read_table(path: Path) -> SkillTable:
 
 
 def table_from(data: Mapping[str, Any]) -> SkillTable:
-    """Return a table from its JSON. One that was fitted before sizes counted has no families."""
+    """Return a table from its JSON. A table that was fitted before sizes counted has no families."""
     return SkillTable(
         models={name: tuple(row) for name, row in data["models"].items()},
         vendors={name: VendorMean(*row) for name, row in data["vendors"].items()},
@@ -280,8 +280,8 @@ def _expected_rate(
 def run_cost(
     member: Member, request_kind: Kind | None, outcomes: Sequence[OutcomeCount], usual: float
 ) -> float:
-    """Return the expected cost of one turn (USD): own means in the kind, else overall, drawn
-    towards `usual`, the cost that its price gives.
+    """Return the expected cost of one turn (USD): the mean of the agent's own turns of the kind,
+    else of all its turns, drawn towards `usual`, the cost that its price suggests.
     """
     own = [count for count in outcomes if count.agent == member.name and count.turns > 0]
     chosen = [count for count in own if count.kind == request_kind] or own
@@ -296,14 +296,14 @@ def can_tell_apart(first: SuccessRate, second: SuccessRate, errors: float = 1.0)
 
 
 def can_tell_apart_in_kind(first: SuccessRate, second: SuccessRate) -> bool:
-    """Return whether two rates differ by more than what is uncertain about it for this kind of
-    request.
+    """Return whether two rates differ by more than the uncertainty of the comparison for this kind
+    of request.
     """
     return abs(first.rate - second.rate) > math.hypot(first.kind_error, second.kind_error)
 
 
 def canonical_model(name: str) -> tuple[str, str | None]:
-    """Return a model's name without vendor, date and effort, and the effort that stood in it."""
+    """Return a model's name without vendor, date and effort, and the effort that the name held."""
     text = name.lower().rsplit("/", 1)[-1].strip().replace(" ", "-").replace("_", "-")
     effort = None
     for _ in range(3):
@@ -330,8 +330,8 @@ def canonical_model(name: str) -> tuple[str, str | None]:
 
 
 def sized_family(name: str) -> tuple[str, float] | None:
-    """Return a model's family, its name without the size, and its size in billions of parameters;
-    None where the name tells no size.
+    """Return a model's family, which is its name without the size, and its size in billions of
+    parameters; None if the name gives no size.
     """
     text = name.rsplit("/", 1)[-1].replace(" ", "-").replace("_", "-")
     match = MODEL_SIZE.search(text)

@@ -64,7 +64,7 @@ class Spectrum:
 
 
 def ranks(shape: ModelShape) -> tuple[int, ...]:
-    """min(rows, columns) of the nine matrices."""
+    """Return min(rows, columns) of the nine matrices."""
     width, queries, keys = (
         shape.width,
         shape.heads * shape.head_dim,
@@ -135,7 +135,7 @@ def scaled_map(decomposition: Spectrum, scale: Tensor) -> Tensor:
 
 
 def updated_weight(weight: Tensor, decomposition: Spectrum, offsets: Vector) -> Tensor:
-    """W' in the type of `weight`; `weight` itself where all offsets are zero."""
+    """Return W' in the type of `weight`; `weight` itself if all offsets are zero."""
     if not np.any(offsets):
         return weight
     by = update_map(decomposition, offsets).to(weight.device)
@@ -145,10 +145,9 @@ def updated_weight(weight: Tensor, decomposition: Spectrum, offsets: Vector) -> 
 
 
 class SvfAdapter:
-    """Puts offsets on a model, always from its original weights, and takes them off again.
-
-    Spectra are computed when a block first has a nonzero offset and kept in `store`, a folder for
-    this very backbone.
+    """Applies offsets to a model, always to its original weights, and removes them again. Spectra
+    are computed when a block first has a nonzero offset, and kept in `store`, a folder for this
+    backbone.
     """
 
     def __init__(self, model: PreTrainedModel, store: Path | None = None) -> None:

@@ -51,8 +51,8 @@ def tool_digest(turn: Turn) -> str:
 
 
 def tests_state(run: CallRecord) -> str:
-    """Return the state of the tests like `tests passed 5` or `tests failed 2`, with the count if
-    the output says it.
+    """Return the newest test result like `tests passed 5` or `tests failed 2`, with the count if
+    the output gives it.
     """
     if run.result is None:
         return "tests interrupted"
@@ -136,7 +136,7 @@ class TranscriptReader(Protocol):
         """The tokenizer's chat template, "" if it has none."""
 
     def count(self, text: str, /) -> int:
-        """Tokens of a text."""
+        """Count the tokens of a text."""
 
 
 def transcript_text(

@@ -94,14 +94,15 @@ def margin(scores: Sequence[float], masked: Collection[int] = ()) -> float:
 
 
 def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
-    """Round for the log: four digits say all that bf16 knows."""
+    """Round numbers for the log: bf16 has no more than four digits."""
     return tuple(float(f"{value:.4g}") for value in values)
 
 
 @dataclass(frozen=True)
 class ReadTranscript:
-    """A text, the head's logits on it (rows, then roles), and what each part took. Of `tokens`,
-    `cached` were known before."""
+    """A transcript's text, the head's logits for it (rows, then roles), and the time of each part.
+    Of the `tokens`, `cached` had been read before.
+    """
 
     text: str
     logits: tuple[float, ...]
@@ -123,7 +124,7 @@ class HeadReader:
     def __init__(
         self, meta: CheckpointMeta, load: Callable[[], tuple[Checkpoint, Backbone]]
     ) -> None:
-        """`load`: blocking; raises CoordinatorUnavailable and MemoryError."""
+        """Create the reader. `load` is blocking and raises CoordinatorUnavailable and MemoryError."""
         self.meta = meta
         self._load = load
         self._loading: Future[tuple[Checkpoint, Backbone]] | None = None
@@ -139,8 +140,8 @@ class HeadReader:
     async def read(
         self, state: SessionState, settled: Callable[[Sequence[float]], bool]
     ) -> ReadTranscript:
-        """Return the logits of this log. `settled`: whether rounding cannot turn what these logits
-        decide.
+        """Return the logits of this log. `settled` returns whether rounding errors cannot change
+        the decision that the logits give.
         """
         checkpoint, backbone = await asyncio.shield(asyncio.wrap_future(self.warm()))
         return await asyncio.to_thread(_read, checkpoint, backbone, state, settled)
@@ -174,8 +175,9 @@ def _read(
 
 
 class Fallback:
-    """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it
-    asks `rule`, with the reason in every Assigned (`fallback`)."""
+    """Asks the coordinator that `factory` makes. Once that has raised CoordinatorUnavailable, it
+    asks `rule` instead, and records the reason in every Assigned (`fallback`).
+    """
 
     def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
         self._learned = functools.cache(factory)
@@ -277,8 +279,8 @@ class Trinity:
         seats: Sequence[action_space.RowAgent],
         scores: Sequence[float],
     ) -> bool:
-        """Return whether the first is well ahead of the second. Where decisions are drawn nothing is
-        settled, so that a training repeats exactly, however large the logits of its candidates are.
+        """Return whether the first option is well ahead of the second. If decisions are drawn,
+        nothing is settled, so that a training run repeats exactly.
         """
         rows, roles = scores[: len(seats)], self._role_logits(scores)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
@@ -369,7 +371,7 @@ class Trinity:
         return excluded
 
     def _draw(self, state: SessionState) -> random.Random | None:
-        """Return a generator of this very place in the log, so that a replay draws the same."""
+        """Return a generator for this position in the log, so that a replay draws the same."""
         if not self._settings.sample:
             return None
         return random.Random(
@@ -429,10 +431,9 @@ def load_parts(path: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backb
 
 
 class _BackboneCache:
-    """The loaded backbones by folder and offsets: checkpoints that differ in their heads share one.
-
-    The newest is kept without a user, too: a pin, an exclusion or the next session finds it as the
-    last one left it. Others are freed with their last user.
+    """The loaded backbones by folder and offsets. Checkpoints that differ only in their heads share
+    one. The newest stays loaded without a user, for a pin, an exclusion or the next session; others
+    are freed with their last user.
     """
 
     def __init__(self) -> None:

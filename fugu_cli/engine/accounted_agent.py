@@ -20,8 +20,8 @@ UPDATE_SECONDS = 1.0
 
 
 class AccountedAgent(AgentWrapper):
-    """`agent`, as `member` of the pool is priced. The account reserves what a call may cost, and
-    notes what it has received, should this process be killed.
+    """Wraps an agent so that an account reserves the possible cost of each call, at the prices of
+    `member`, and records what the call has received, in case this process is killed.
     """
 
     def __init__(self, agent: Agent, member: Member, account: CallAccount) -> None:
@@ -30,9 +30,7 @@ class AccountedAgent(AgentWrapper):
         self._account = account
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """Return the agent's reply. Raises what the account raises for a call that must not be
-        made.
-        """
+        """Return the agent's reply. Raises the account's error if the call must not be made."""
         call = _CallUnderWay(self._account, self._member, prompt, say)
         used = Usage()
 

@@ -1,9 +1,9 @@
-"""task: an agent has subtasks done, each by whom the coordinator chooses, in a context of its own.
+"""The tool task: an agent gives a subtask to an agent that the coordinator chooses.
 
 Between parallel_turns.py, which drives turns, and tool_calls.py, which judges and records the call.
-A subtask is a turn in the same log that names the call that began it (`Assigned.subtask`); its last
-words are the call's result. What it reads is the view's matter (session/turns.py), which tools it
-has the harness's.
+A subtask is a turn in the same log that names the call that began it (`Assigned.subtask`), with a
+context of its own; its last words are the call's result. session/turns.py decides what it reads,
+harness.py which tools it has.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ DriveTurn = Callable[[int], Awaitable[None]]
 
 
 async def run_tasks(context: TurnContext, number: int, first: Call, drive: DriveTurn) -> None:
-    """Run the `task` calls of turn `number` that come one after the other from `first` on, side by
-    side.
-    """
+    """Run the turn's consecutive `task` calls from `first` on, at the same time."""
     turn = context.log.state.request.turn(number)
     assert turn is not None
     due = dropwhile(lambda call: call.id != first.id, open_calls(turn))
@@ -77,8 +75,8 @@ async def run_tasks(context: TurnContext, number: int, first: Call, drive: Drive
 
 @dataclass(frozen=True)
 class _Wish:
-    """The wanted agent of a subtask: one of `named`, else one of `wished` that can act, else any.
-    `note` says why a file's wish is ignored.
+    """The agent that a subagent's file asks for: one of `named`, else one of `wished` that can act,
+    else any. `what` describes the wish; `note` says why it is ignored.
     """
 
     named: tuple[str, ...] = ()
@@ -119,8 +117,8 @@ class _SubtaskGroup:
     async def _answer(
         self, call: Call, arguments: TaskArguments, workspace: Workspace, say: Say
     ) -> ToolResult:
-        """Return the result of the call: the subtask's last words. If an agent fails, it is
-        excluded and the subtask is assigned again.
+        """Run the subtask and return its last words. If its agent fails, the agent is excluded and
+        the subtask is assigned again.
         """
         subagent = self._subagent(arguments.agent.strip())
         if isinstance(subagent, ToolResult):
@@ -157,15 +155,12 @@ class _SubtaskGroup:
 
     def _subtask(self, call: Call, arguments: TaskArguments, subagent: Subagent | None) -> Subtask:
         """Return the record of the subtask. The request's effort applies if the file sets none."""
-        request, about = (
-            self.context.log.state.request.asked,
-            " ".join(arguments.description.split()),
-        )
+        request = self.context.log.state.request.asked
         task = Subtask(
             turn=self.turn.number,
             call=call.id,
-            about=about,
-            effort=request.effort if request else "",
+            about=" ".join(arguments.description.split()),
+            effort=request.effort if request is not None else "",
         )
         if subagent is None:
             return task
@@ -182,13 +177,16 @@ class _SubtaskGroup:
             decision = await self._chosen(task, prompt, wish)
             if isinstance(decision, str):
                 return f"Nobody could take the subtask: {decision}"
-            fields: dict[str, object] = {
+            fields = {
                 "turn": action_space.next_turn_number(log.state),
                 "role": "worker",
+                "override": None,
+                "sees": (),
+                "instruction": prompt,
+                "subtask": task,
+                "reason": "; ".join(part for part in (wish.note, decision.reason) if part),
             }
-            fields |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
-            reason = "; ".join(part for part in (wish.note, decision.reason) if part)
-            assigned = decision.model_copy(update={**fields, "reason": reason})
+            assigned = decision.model_copy(update=fields)
             log.append(assigned)
             return assigned
 
@@ -215,7 +213,7 @@ class _SubtaskGroup:
         return decision.message if isinstance(decision, Finished) else "nobody was chosen"
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
-        """Return the file's wish for an agent."""
+        """Return the agent that the subagent's file asks for."""
         model, team = subagent.model if subagent is not None else "", self.context.team
         if subagent is None or not model:
             return _Wish()
@@ -235,8 +233,8 @@ class _SubtaskGroup:
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
     def _out(self, state: SessionState, wish: _Wish) -> dict[str, Exclusion]:
-        """Return the agents that cannot do the subtask. If an agent is wished for and can act, all
-        others count as such.
+        """Return the agents that cannot do the subtask. If a wished agent can act, all others are
+        excluded too.
         """
         excluded = state.request.failed_agents
         if not wish.wished - excluded.keys():
@@ -248,36 +246,37 @@ class _SubtaskGroup:
         }
 
     def _result(self, tried: Sequence[int], why: str) -> ToolResult:
-        """Return the subtask's last words and its cost."""
+        """Return the subtask's last words and its cost. `tried` are its turns; `why` says why no agent
+        could take it, "" otherwise.
+        """
         state = self.context.log.state
         turn = state.request.turn(tried[-1]) if tried else None
-        answer = truncate(final_text(turn), RESULT_LIMIT) if turn is not None else ""
-        done = turn is not None and not why and is_done(turn)
-        if turn is not None and not done and not why:
-            cut = f"it had no last word after {len(turn.replies)} replies"
-            why = f"The subtask came to nothing: {turn.failed.cause if turn.failed else cut}"
-        spent = _spent(
-            SessionState(
-                [event for event in state.request.events if getattr(event, "turn", 0) in tried]
-            ),
-            state,
-        )
-        return ToolResult(text="\n\n".join(part for part in (why, answer, spent) if part), ok=done)
+        answer = ""
+        has_result = False
+        if turn is not None:
+            answer = truncate(final_text(turn), RESULT_LIMIT)
+            has_result = not why and is_done(turn)
+            if not has_result and not why:
+                cause = f"it had no last word after {len(turn.replies)} replies"
+                if turn.failed is not None:
+                    cause = turn.failed.cause
+                why = f"The subtask came to nothing: {cause}"
+        events = [event for event in state.request.events if getattr(event, "turn", 0) in tried]
+        spent = _spent(SessionState(events), state)
+        text = "\n\n".join(part for part in (why, answer, spent) if part)
+        return ToolResult(text=text, ok=has_result)
 
 
 def _spent(state: SessionState, session: SessionState) -> str:
     """Return a subtask's cost like `[2 replies, 1,234 tokens in, 56 out, $0.0012]`, "" if no agent
-    was asked.
+    was asked. `state` holds the subtask's events.
     """
     replies = sum(isinstance(event, Replied) for event in state.events)
     used = sum(costs.usage(state.events).values(), Usage())
     if not replies and used == Usage():
         return ""
-    members = session.pool
-    cost = (
-        "cost unknown"
-        if costs.unpriced(state.events, members)
-        else f"${costs.cost(state.events, members):.4f}"
-    )
-    plural = "reply" if replies == 1 else "replies"
-    return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"
+    cost = f"${costs.cost(state.events, session.pool):.4f}"
+    if costs.unpriced(state.events, session.pool):
+        cost = "cost unknown"
+    words = "1 reply" if replies == 1 else f"{replies} replies"
+    return f"[{words}, {used.input:,} tokens in, {used.output:,} out, {cost}]"

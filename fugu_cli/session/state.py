@@ -357,10 +357,8 @@ class SessionState:
 
     @cached_property
     def still_open(self) -> str:
-        """The open work at the newest summary: an unfinished todo list and background jobs.
-
-        It is not in the summary, because what an agent may not see is removed from the events
-        first.
+        """The open work at the newest summary: an unfinished todo list and background jobs. It is
+        not in the summary itself, because events that an agent may not see are removed before.
         """
         newest = self.newest_compaction
         if newest is None:

@@ -256,11 +256,14 @@ def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
 
 
 def _judges(turn: Turn) -> bool:
-    """Return whether the turn only says what it thinks of another turn's words."""
+    """Return whether the turn only gives a verdict on another turn's words."""
     if turn.assigned.role == "verifier":
         return True
     lead = leading_verdict(final_text(turn))
-    if lead is None or not any(letter.isalnum() for letter in lead.rest):
-        return lead is not None
-    # In capitals and with a reason: an answer may begin with the word ("Accept headers are ...").
-    return bool(turn.assigned.sees and lead.written == "ACCEPT" and _REASON.match(lead.rest))
+    if lead is None:
+        return False
+    has_reason = any(letter.isalnum() for letter in lead.rest)
+    if not has_reason:
+        return True
+    # An answer may begin with the word ("Accept headers are ..."), but not in capitals.
+    return bool(turn.assigned.sees) and lead.written == "ACCEPT" and bool(_REASON.match(lead.rest))

@@ -493,7 +493,7 @@ class Jobs:
         return (*self._gone, *self._jobs)
 
     async def start(self, command: str, folder: Path, context: CommandContext) -> BackgroundJob:
-        """Start one. Raises TooManyJobs, and what `start_command` raises."""
+        """Start a job. Raises TooManyJobs, and the errors of `start_command`."""
         if len(self.running) >= MOST_JOBS:
             names = ", ".join(job.name for job in self.running)
             raise TooManyJobs(

@@ -47,12 +47,12 @@ class MarkdownChunker:
 
     def feed(self, text: str) -> None:
         """Add text."""
-        *whole, rest = (
-            (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
-        )
-        for line in whole:
-            self._line(line)
-        self._partial = rest
+        if "\n" not in text:
+            self._partial += text
+        else:
+            *whole_lines, self._partial = (self._partial + text).split("\n")
+            for line in whole_lines:
+                self._line(line)
         while len(self._partial) > CHUNK_CHARACTERS:
             self._cut_long()
 

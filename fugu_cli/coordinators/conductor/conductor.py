@@ -53,8 +53,8 @@ CONTINUE_HINT = "`fugu run --continue` goes on from here."
 
 
 def suite_due(state: SessionState) -> RunSuite | None:
-    """Return a run of the tests where something was changed since the last one, or since the
-    acceptance checks ran.
+    """Return a run of the tests if files changed since the last run, or since the acceptance checks
+    ran; else None.
     """
     request, run = state.request, state.request.tests
     has_tests = request.asked is not None and request.asked.test_command is not None
@@ -76,8 +76,8 @@ def tests_pass(state: SessionState) -> bool:
 
 
 def turns_taken(session: SessionState) -> int:
-    """Count the turns of a round. Those of workflows inside it count; those that failed, were cut,
-    said that they cannot do their step, or were thrown away to be done again do not.
+    """Count the turns of a round, with those of workflows inside it. Turns that failed, were cut,
+    gave up or are done again do not count.
     """
     taken = 0
     thrown_away = {
@@ -97,7 +97,7 @@ def turns_taken(session: SessionState) -> int:
 
 
 def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Finished | None:
-    """Return the end of a round that has had its turns, None for another one."""
+    """Return the end of a round that has used up its turns, None if it may have another one."""
     taken = turns_taken(session)
     if taken < settings.turns:
         return None
@@ -163,8 +163,8 @@ def _changed_nothing(state: SessionState) -> bool:
 
 
 def _accepts(state: SessionState, turn: Turn) -> bool:
-    """Return whether the turn's verdict accepts the work: it was to judge, it changed nothing, and
-    it read those who changed something, directly or not.
+    """Return whether the turn's verdict accepts the work: its step is to judge, it changed nothing,
+    and it read the reports of those who changed something, directly or not.
     """
     if turn.changes or verdict_of(turn.text) != "ACCEPT":
         return False
@@ -183,8 +183,8 @@ def _planned_step(state: SessionState, turn: Turn) -> WorkflowStep:
 
 
 def _judges_in_words(turn: Turn) -> bool:
-    """Return whether a step of the papers' form, which has no field for it, was to judge. Anybody
-    may write of accepted formats.
+    """Return whether the instruction of a step in the papers' form, which has no field for it, asks
+    for a judgement. The word alone is not enough, because anybody may write of accepted formats.
     """
     task = turn.assigned.instruction
     is_judging = scheduling.is_judging(task) or _ACCEPT.search(task) is not None
@@ -229,14 +229,14 @@ def _revision_wanted(state: SessionState) -> bool:
 
 
 def _reviewer(state: SessionState) -> Turn | None:
-    """Return the turn that accepted the work as it is now, None if there is none."""
+    """Return the turn that accepted the work as it is now, None if no turn did."""
     candidates = (_newest_judging_turn(state), state.request.answering_turn)
     return next((turn for turn in candidates if turn is not None and _accepts(state, turn)), None)
 
 
 def _carried_out(state: SessionState) -> str:
-    """Return `a workflow of 3 steps` or `2 workflows, 5 steps in all`. Workflows inside others count
-    with their steps, and a step that several agents took counts once.
+    """Return `a workflow of 3 steps` or `2 workflows, 5 steps in all`. Workflows inside others
+    count with their steps, and a step that several agents did counts once.
     """
     assignments = [turn.assigned for turn in state.request.turns if turn.assigned.plan]
     steps = len({(assignment.plan, assignment.step) for assignment in assignments})
@@ -286,8 +286,8 @@ def planning_agent(
 def offered_agents(
     bounds: ConductorSettings, members: Sequence[Member], excluded: Mapping[str, Exclusion]
 ) -> tuple[str, ...]:
-    """Return a small pool (a prompted planner does worse over a large one): the strongest agents,
-    one of each slot first.
+    """Return the strongest agents, one of each slot first. The number is small, because a prompted
+    planner does worse over a large pool.
     """
     only_plans = "" if bounds.works else bounds.agent
     able = [
@@ -312,7 +312,7 @@ def _depth(state: SessionState, within: OuterStep | None) -> int:
 
 
 class Conductor:
-    """Plans once a round, then reads the plan back from the log."""
+    """Plans once in each round, and reads the plan back from the log."""
 
     def __init__(
         self,
@@ -487,8 +487,8 @@ class Conductor:
     def _advance_inside(
         self, state: SessionState, workflow: Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
-        """Return the next decision of a step that is a workflow: it is planned, followed, and done
-        by the planner itself where that came to nothing.
+        """Return the next decision of a step that is a workflow of its own: plan it, follow it, or
+        let the planner do the step itself if that failed.
         """
         plan = self._planned(state, OuterStep(workflow.number, step), 1)
         if isinstance(plan, AskPlanner):
@@ -524,7 +524,7 @@ class Conductor:
         )
 
     async def _over(self, state: SessionState, workflow: Workflow) -> Decision:
-        """Return what follows a workflow that came to its end or cannot go on."""
+        """Return the decision after a workflow that came to its end or cannot go on."""
         fault = scheduling.failure_of(state, workflow, self._team(state))
         check = suite_due(state)
         if check is not None:
@@ -560,10 +560,8 @@ class Conductor:
 
 
 def _unable_to_plan(state: SessionState, excluded: dict[str, Exclusion]) -> dict[str, Exclusion]:
-    """Return the agents that cannot plan.
-
-    A plan is shorter than work: an agent that is too expensive to work may be asked for one, until
-    that is refused for its price.
+    """Return the agents that cannot plan. A plan costs less than work, so an agent that is over the
+    budget for work may be asked for a plan, until that is refused too.
     """
     refused = {
         event.what

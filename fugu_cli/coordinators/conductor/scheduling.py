@@ -36,10 +36,8 @@ from fugu_cli.session.workflows import (
 def group_merge(
     state: SessionState, workflow: Workflow, group: Sequence[Turn], *, lost: bool
 ) -> MergeTurns | None:
-    """Return how to merge the closed turns of a group, None if that is done or waits for its
-    merging step.
-
-    `lost`: the workflow cannot go on, so no other step will begin.
+    """Return how to merge the closed turns of a group, None if that is done already or a merging
+    step will choose. `lost`: the workflow cannot go on, so no further step will begin.
     """
     turns = tuple(turn.number for turn in group)
     made = [merge for merge in state.request.merges if merge.turns == turns]
@@ -95,8 +93,8 @@ def _merge_by_choice(
 
 
 def _best_by_tests(state: SessionState, group: Sequence[Turn]) -> tuple[list[int], str]:
-    """Return the turns whose changes are worth having, by the tests where they were run, and why. A
-    call that was killed may have changed something.
+    """Return the turns whose changes are worth taking over, according to the tests if they were
+    run, and the reason. A call that was killed may have changed something.
     """
     changed = [
         turn for turn in group if is_done(turn) and (turn.changes or interrupted_calls(turn))
@@ -175,7 +173,9 @@ def finished_steps(state: SessionState, workflow: Workflow) -> set[int]:
 
 
 def _partly_done(state: SessionState, workflow: Workflow) -> set[int]:
-    """Return the steps that were divided and are not done to the end, by the parts or by one agent."""
+    """Return the steps that were divided and are not completed yet, neither by their parts nor by
+    one agent.
+    """
     partly_done: set[int] = set()
     for child in state.request.workflows:
         within = child.planned.within
@@ -188,7 +188,7 @@ def _partly_done(state: SessionState, workflow: Workflow) -> set[int]:
 
 
 def _failed(workflow: Workflow, step: int) -> list[Turn]:
-    """Return a step's turns that came to nothing. A turn that the user cut does not count."""
+    """Return a step's turns without a result. Turns that the user cut do not count."""
     return [turn for turn in workflow.tries(step) if not is_done(turn) and not turn.interrupted]
 
 
@@ -207,8 +207,8 @@ def _sources(step: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
 
 
 def failure_of(state: SessionState, workflow: Workflow, team: AvailableAgents) -> str:
-    """Return why the workflow cannot go on, "" while it can: a step came to nothing twice, or
-    nobody else is left for it.
+    """Return why the workflow cannot go on, "" if it can: a step failed twice, or no other agent is
+    left for it.
     """
     done = finished_steps(state, workflow)
     for step in range(len(workflow.planned.steps)):
@@ -271,7 +271,9 @@ def next_steps(
 def single_step(
     state: SessionState, workflow: Workflow, step: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
-    """Return the assignment of a step as a single turn, instead of the workflow that it was to be."""
+    """Return the assignment of a step to one agent, instead of the workflow that was planned for
+    it.
+    """
     if not team.able():
         return next_steps(state, workflow, [step], team)
     member, reason = _agent_for(state, workflow, step, team)
@@ -289,8 +291,8 @@ def single_step(
 def _agent_for(
     state: SessionState, workflow: Workflow, index: int, team: AvailableAgents
 ) -> tuple[Member, str]:
-    """Return the agent the plan names, or another one where that one failed, is excluded, or is to
-    judge what it wrote; with the words for the trace.
+    """Return the agent that the plan names, or another one if that agent failed, is excluded, or
+    would judge its own work; and a reason for the trace.
     """
     step = workflow.planned.steps[index]
     able = {member.name: member for member in team.able()}
@@ -312,8 +314,8 @@ def _agent_for(
 
 
 def _separate_writers(state: SessionState, workflow: Workflow, indexes: Sequence[int]) -> set[int]:
-    """Return the steps that work at once, each in a copy, for they name different files. One that
-    was done in a copy already is done again in the repository.
+    """Return the steps that run at once, each in a copy, because they name different files. A step
+    that was done in a copy before is done again in the repository.
     """
     steps = workflow.planned.steps
     again = {
@@ -335,8 +337,8 @@ def _separate_writers(state: SessionState, workflow: Workflow, indexes: Sequence
 
 
 def _separate_merge(state: SessionState, workflow: Workflow) -> MergeTurns | None:
-    """Return how to merge the next finished copy of a step that named its files: it is taken over,
-    or done again if it wrote a file of a step that ran beside it.
+    """Return how to merge the next finished copy of a step that named its files. It is taken over,
+    or done again if it wrote a file of a step that ran at the same time.
     """
     steps = workflow.planned.steps
     merged = {number: merge for merge in state.request.merges for number in merge.turns}
