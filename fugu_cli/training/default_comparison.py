@@ -1,14 +1,17 @@
-"""Compares a trained checkpoint with the default, paired by task and measured by reward, on tasks
-that it was not trained on.
+"""The comparison of a trained checkpoint with the default coordinator, at the end of training.
+
+Both play tasks that the checkpoint was not trained on. They are paired by task and measured by
+reward.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
+from fugu_cli.formatting import plural
 from fugu_cli.training.evaluation.intervals import Mean, bootstrap
 
 FEWEST_TASKS = 8
@@ -26,7 +29,10 @@ class PlayedTask:
 
 @dataclass(frozen=True)
 class DefaultComparison:
-    """`gain`: reward of the checkpoint less that of the default, with its 95 % interval."""
+    """The result of a comparison on `tasks` tasks, and its text for the user.
+
+    `gain` is the reward of the checkpoint less that of the default, with its 95 % interval.
+    """
 
     tasks: int
     gain: Mean
@@ -47,17 +53,18 @@ def compare_with_default(
     trained_rewards = _rewards_by_task(trained, cost_weight)
     default_rewards = _rewards_by_task(default, cost_weight)
     common = sorted(trained_rewards.keys() & default_rewards.keys())
-    gain = bootstrap([[trained_rewards[task] - default_rewards[task]] for task in common])
+    gains = [trained_rewards[task] - default_rewards[task] for task in common]
+    gain = bootstrap([[gain] for gain in gains])
     comparison = DefaultComparison(len(common), gain, "")
-    lines = [
-        f"{name}: solved {mean(run.solved for run in runs):.1%}, "
-        f"cost {mean(run.cost for run in runs):.3f}"
-        for name, runs in (("checkpoint, held out", trained), ("default", default))
-        if runs
-    ]
+    lines = []
+    for name, runs in (("checkpoint, held out", trained), ("default", default)):
+        if runs:
+            solved = mean(run.solved for run in runs)
+            cost = mean(run.cost for run in runs)
+            lines.append(f"{name}: solved {solved:.1%}, cost {cost:.3f}")
     lines.append(
         f"in reward the checkpoint is {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}] ahead "
-        f"of the default (95 %, {len(common)} held-out task{'s' * (len(common) != 1)})"
+        f"of the default (95 %, {plural(len(common), 'held-out task')})"
     )
     if comparison.is_recommended:
         lines.append("use the checkpoint: it is surely better than the default")
@@ -65,7 +72,7 @@ def compare_with_default(
         lines.append(f"keep the default: fewer than {FEWEST_TASKS} held-out tasks tell nothing")
     else:
         lines.append("keep the default: the checkpoint is not surely better")
-    return DefaultComparison(len(common), gain, "\n".join(lines))
+    return replace(comparison, text="\n".join(lines))
 
 
 def _rewards_by_task(runs: Sequence[PlayedTask], cost_weight: float) -> dict[str, float]:

@@ -360,7 +360,8 @@ def train_planner(
         trainer = _trainer(model, examples, settings, rewards, run)
         saved = filter(_is_complete, run.folder.glob("checkpoint-*"))
         newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
-        trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
+        resumed = str(newest) if newest is not None else None
+        trainer.train(resume_from_checkpoint=resumed)
         final = run.folder / "model"
         try:
             trainer.save_model(str(final))

@@ -1,5 +1,7 @@
-"""The pass matrix: how often each agent solved each task, what a turn is worth by it, and what
-routing could gain (headroom). Pure numbers.
+"""The pass matrix: how often each agent solved each task, as `fugu train matrix` measures it.
+
+From it follow the value of a turn, by which a coordinator is trained, and the headroom: how much
+routing could gain with this pool.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from statistics import mean
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError
+from fugu_cli.formatting import plural
 from fugu_cli.training.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
 
 PRIOR = 1.0
-"""Number of runs that an agent's mean rate counts for in its rate on one task: a handful of runs is
-no certainty.
-"""
+"""Weight, in runs, of an agent's mean rate in its rate on one task: a few runs are no certainty."""
 
 
 class MatrixCell(BaseModel):
-    """One run of an agent on a task; `repeat` counts the runs from 0. Other fields are not read.
-    `seconds` are USD in a matrix in which any call was paid for: only their ratios are used."""
+    """One run of an agent on a task; `repeat` counts the runs from 0. Other fields are ignored.
+
+    `seconds` are USD in a matrix in which any call was paid for: only their ratios are used.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -38,8 +41,8 @@ class MatrixCell(BaseModel):
 
 @dataclass(frozen=True)
 class HeadRow:
-    """A row to be trained: `agent` of the measurement, drawing up to `attempts` times while the
-    tests fail.
+    """A row of the head to be trained. In the measurement it is `agent`, with up to `attempts`
+    attempts in a turn while the tests fail.
     """
 
     row: str
@@ -49,10 +52,10 @@ class HeadRow:
 
 @dataclass(frozen=True)
 class RowRates:
-    """The results of one row on one task: the chance that its first turn solves it, the chance that
-    a later turn does, and the costs of both. `after` is the chance and the cost of a first turn
-    that follows another agent's turn, measured on the second draw. Rows with the same `agent` are
-    one model; "" stands for a model that no other row has.
+    """The success rates and costs of one row on one task: of its first turn and of a later turn.
+
+    `after` has the rate and the cost of a first turn that follows another agent's turn, measured on
+    the second run. Rows with the same `agent` are one model; "" stands for a model of its own.
     """
 
     first: float
@@ -104,12 +107,12 @@ def pass_rates(
 
     Raises ConfigError if there is no such task.
     """
-    by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
-    common = (
-        set.intersection(*({cell.task for cell in own_cells} for own_cells in by_agent.values()))
-        if by_agent
-        else set()
-    )
+    by_agent: dict[str, list[MatrixCell]] = {seat.agent: [] for seat in seats}
+    for cell in cells:
+        if cell.agent in by_agent:
+            by_agent[cell.agent].append(cell)
+    tasks_by_agent = [{cell.task for cell in own_cells} for own_cells in by_agent.values()]
+    common = set.intersection(*tasks_by_agent) if tasks_by_agent else set()
     if not common:
         names = ", ".join(sorted({cell.agent for cell in cells})) or "nobody"
         raise ConfigError(
@@ -117,11 +120,13 @@ def pass_rates(
         )
     tables = [_table(seat, by_agent[seat.agent], prior) for seat in seats]
     prompts = {cell.task: cell.prompt for cell in cells}
-    dearest = max(mean(rate.first_cost for rate in table.values()) for table in tables) or 1.0
-    return tuple(
-        TaskRates(task, prompts[task], tuple(_scaled(table[task], dearest) for table in tables))
-        for task in sorted(common)
-    )
+    mean_costs = [mean(rate.first_cost for rate in table.values()) for table in tables]
+    dearest = max(mean_costs) or 1.0
+    task_rates = []
+    for task in sorted(common):
+        rows = tuple(_scaled(table[task], dearest) for table in tables)
+        task_rates.append(TaskRates(task, prompts[task], rows))
+    return tuple(task_rates)
 
 
 def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[str, RowRates]:
@@ -277,11 +282,16 @@ Ranks = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Headroom:
-    """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among
-    them. `oracle` with hindsight, `fair` judged on other repeats than it chose by (None without
-    repeats). Shares have Wilson's interval, for a bootstrap over tasks that were all solved would
-    be sure of 100 %; `headroom`, a difference, has a bootstrap. `disagreement`: the share of tasks
-    on which two agents differ, mean over pairs."""
+    """How much choosing the right agent for each task solves beyond the best agent alone.
+
+    `agents` has the mean rate and cost of each agent, `solved` the rate of each and of a random
+    choice (RANDOM_AGENT), with intervals. `oracle` chooses with hindsight; `fair` is judged on
+    other repeats than it chose by (None without repeats). `disagreement` is the share of tasks on
+    which two agents differ, a mean over all pairs.
+
+    Shares have Wilson's interval, since a bootstrap over tasks that were all solved would be sure
+    of 100 %. `headroom` is a difference and has a bootstrap interval.
+    """
 
     agents: Mapping[str, tuple[float, float]]
     solved: Mapping[str, Mean]
@@ -336,17 +346,17 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
     rows = list(table.values())
     gains = [_gain(row, best, ranks) for row in rows]
     solved = {agent: _interval(rate, [row[agent] for row in rows]) for agent, rate in rates.items()}
-    solved[RANDOM_AGENT] = _interval(
-        mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows]
-    )
+    all_outcomes = [list(chain.from_iterable(row.values())) for row in rows]
+    solved[RANDOM_AGENT] = _interval(mean(rates.values()), all_outcomes)
     luckiest = [max(row.values(), key=mean) for row in rows]
     fair: Mean | None = None
     if repeats > 1:
-        halves = [_fair(row, ranks) for row in rows]
-        fair = _interval(
-            mean(mean(map(mean, pair)) for pair in halves),
-            [[*chosen_half, *judging_half] for chosen_half, judging_half in halves],
-        )
+        shares, outcomes = [], []
+        for row in rows:
+            first, second = _fair(row, ranks)
+            shares.append(mean((mean(first), mean(second))))
+            outcomes.append([*first, *second])
+        fair = _interval(mean(shares), outcomes)
     return Headroom(
         agents={agent: (rates[agent], costs[agent]) for agent in agents},
         solved=solved,
@@ -362,7 +372,7 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
 
 
 def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
-    """Return a mean over tasks, which count alike, with Wilson's interval of all `tries`."""
+    """Return `value`, a mean over tasks, with Wilson's interval of all `tries`."""
     share = wilson_repeated(tries)
     return Mean(value, min(value, share.low), max(value, share.high))
 
@@ -370,12 +380,12 @@ def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
 def _gain_interval(gains: Sequence[float]) -> Mean:
     """Return the mean of gains with its interval.
 
-    A bootstrap would be certain if all tasks agree, however few: then the interval is as wide as
-    for a share of none of so many.
+    If all gains are equal, a bootstrap claims certainty, however few they are. The interval is then
+    as wide as that of a share of 0 of so many tasks.
     """
     mean_gain = bootstrap([[gain] for gain in gains])
-    off = wilson(0, len(gains)).high if mean_gain.low == mean_gain.high else 0.0
-    return Mean(mean_gain.value, mean_gain.low - off, mean_gain.high + off)
+    margin = wilson(0, len(gains)).high if mean_gain.low == mean_gain.high else 0.0
+    return Mean(mean_gain.value, mean_gain.low - margin, mean_gain.high + margin)
 
 
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
@@ -390,16 +400,15 @@ def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
 
 
 def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
-    """Return the tries in one half of the repeats of the agent that the other half chooses, for
-    both halves.
+    """Choose an agent by the even repeats and one by the odd repeats; return the outcomes of each
+    in the other half.
 
     Ties go to the agent that is better on all tasks; by position in the pool, headroom would depend
     on the order of entries.
     """
-    chosen = [
-        max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)
-    ]
-    return row[chosen[0]][1::2], row[chosen[1]][0::2]
+    by_even = max(row, key=lambda agent: (mean(row[agent][0::2]), ranks[agent]))
+    by_odd = max(row, key=lambda agent: (mean(row[agent][1::2]), ranks[agent]))
+    return row[by_even][1::2], row[by_odd][0::2]
 
 
 def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence[str]) -> float:
@@ -414,7 +423,7 @@ def headroom_report(headroom: Headroom, missing: int = 0) -> str:
     is no verdict while `missing` runs are to be measured.
     """
     lines = [
-        f"{_count(headroom.tasks, 'task')}, {_count(headroom.repeats, 'run')} of each agent on each",
+        f"{plural(headroom.tasks, 'task')}, {plural(headroom.repeats, 'run')} of each agent on each",
         "",
         f"| agent | solved | 95 % | {headroom.unit} a run |",
         "|---|---|---|---|",
@@ -439,7 +448,7 @@ def headroom_report(headroom: Headroom, missing: int = 0) -> str:
         "",
     ]
     if missing:
-        runs = _count(missing, "run")
+        runs = plural(missing, "run")
         lines.append(f"Still to be measured: {runs}. Whether routing can pay is not said before.")
     else:
         lines.append(_verdict(headroom))
@@ -450,16 +459,11 @@ def _table_row(name: str, solved: Mean, cost: str) -> str:
     return f"| {name} | {solved.value:.1%} | {solved.low:.1%} to {solved.high:.1%} | {cost} |"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def _verdict(headroom: Headroom) -> str:
     if headroom.pays and headroom.repeats == 1:
         return (
             "Routing may pay, but with one run of each agent luck looks like skill: run it again "
-            "with --repeats 4 "
-            "before you train."
+            "with --repeats 4 before you train."
         )
     if headroom.pays:
         return (
@@ -470,10 +474,8 @@ def _verdict(headroom: Headroom) -> str:
         return (
             f"Choosing by the task does not solve more than {headroom.best} alone. It can save money: "
             f"{headroom.cheaper} costs less than half and solves more than half as much, so trying "
-            f"it first and "
-            "escalating when a check fails can pay. Train on whole sessions (`fugu train "
-            "evolve`), not on the "
-            "request's text."
+            "it first and escalating when a check fails can pay. Train on whole sessions "
+            "(`fugu train evolve`), not on the request's text."
         )
     alone = (
         f"{headroom.best} alone does as well as any choice, and no other agent "

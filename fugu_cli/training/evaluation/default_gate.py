@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -86,30 +87,31 @@ class RecordedSet:
 
 @dataclass(frozen=True)
 class PoolRewards:
-    """The result of each arm with one pool: reward by cell and task, not a number where a model of the
-    pool was not run on the task.
+    """The rewards of each arm with one pool, as an array by cell and task.
+
+    A reward is NaN if a model of the pool was not run on the task.
     """
 
     pool: tuple[str, ...]
     rewards: Mapping[str, Rewards]
 
-    def gap(self, candidate: str, measure: str) -> Rewards:
-        """Return the candidate's reward less that of `measure`, in points."""
-        return 100 * (self.rewards[candidate] - self.rewards[measure])
+    def gap(self, arm: str, reference: str) -> Rewards:
+        """Return the reward of `arm` less that of `reference`, in points."""
+        return 100 * (self.rewards[arm] - self.rewards[reference])
 
 
 def read_recorded_set(path: Path, vendor_of: Callable[[str], str]) -> RecordedSet:
     """Read a file of outcomes. Raises ConfigError."""
     tasks = read_all_outcomes(path)
-    counts: dict[str, int] = {}
+    tasks_by_model: Counter[str] = Counter()
     for task in tasks:
-        for model in task.runs:
-            counts[model] = counts.get(model, 0) + 1
+        tasks_by_model.update(task.runs.keys())
     if len(tasks) < FEWEST_TASKS:
         raise ConfigError(
             f"{path}: at least {FEWEST_TASKS} tasks with outcomes are needed, and it has {len(tasks)}"
         )
-    models = tuple(sorted(name for name, n in counts.items() if n >= COVERAGE * len(tasks)))
+    enough = COVERAGE * len(tasks)
+    models = tuple(sorted(name for name, count in tasks_by_model.items() if count >= enough))
     if len({recorded_model(name) for name in models}) < LARGEST_POOL:
         raise ConfigError(
             f"{path}: {len(models)} models were run on {COVERAGE:.0%} of its tasks, "
@@ -128,8 +130,9 @@ def recorded_model(name: str) -> str:
 def draw_pools(
     recorded: RecordedSet, count: int, seed: str, left_out: Collection[str] = ()
 ) -> list[tuple[str, ...]]:
-    """Draw pools of three to five models, none of which is in a pool twice at two efforts. A pool
-    with a model of `left_out` is passed over.
+    """Draw pools of three to five models at random.
+
+    No pool has a model twice, at two efforts, or a model of `left_out`.
     """
     chance = random.Random(f"{seed}/{recorded.name}")
     pools: list[tuple[str, ...]] = []
@@ -177,17 +180,19 @@ def play_pool(
         for index, task in tasks.items():
             if fold_of(task.id) != fold:
                 continue
-            draws_of_task = [_without_text(draw_of(task, draw)) for draw in range(draws)]
+            # Arms of the gate decide without the words of the request.
+            draws_of_task = [replace(draw_of(task, draw), text="") for draw in range(draws)]
+            drawn_tasks.append(DrawnTask(index, fold, draws_of_task, costs))
             for cell in range(len(CELLS)):
                 limits = limits_of(cell, costs)
                 unit = max(costs.values())
-                for name, arm in arms.items():
-                    works = [play(draw, arm(draw), limits) for draw in draws_of_task]
-                    rewards[name][cell, index] = np.mean(
-                        [work.solved - PRICE_OF_COST * work.spent / unit for work in works]
-                    )
                 rewards[ORACLE][cell, index] = _oracle_reward(draws_of_task, limits, unit)
-            drawn_tasks.append(DrawnTask(index, fold, draws_of_task, costs))
+                for name, arm in arms.items():
+                    rewards_of_draws = []
+                    for draw in draws_of_task:
+                        work = play(draw, arm(draw), limits)
+                        rewards_of_draws.append(work.solved - PRICE_OF_COST * work.spent / unit)
+                    rewards[name][cell, index] = np.mean(rewards_of_draws)
     for cell, index, solved, runs in play_tuned_lists(pool, drawn_tasks):
         rewards[TUNED][cell, index] = solved - PRICE_OF_COST * runs
     return PoolRewards(tuple(pool), rewards)
@@ -199,14 +204,9 @@ def limits_of(cell: int, costs: Mapping[str, float]) -> OutcomeLimits:
     return OutcomeLimits(check, budget * max(costs.values()), costs)
 
 
-def _without_text(draw: TaskDraw) -> TaskDraw:
-    """Leave out the request's words: arms of the gate decide without them."""
-    return TaskDraw(draw.runs, draw.order, draw.checks)
-
-
 def _oracle_reward(draws: Sequence[TaskDraw], limits: OutcomeLimits, unit: float) -> float:
-    """Return the mean reward of the cheapest right first run, that of asking nobody where none is
-    right and affordable.
+    """Return the mean reward of an oracle: in each draw it takes the cheapest affordable first run
+    that is right, and asks nobody, for a reward of 0, if there is none.
     """
     total = 0.0
     for draw in draws:
@@ -222,7 +222,7 @@ def _oracle_reward(draws: Sequence[TaskDraw], limits: OutcomeLimits, unit: float
 
 @dataclass(frozen=True)
 class DrawnTask:
-    """A task with its index in the data set, its draws, and the costs of its agents."""
+    """A task with its index in the data set, its fold, its draws, and the costs of its agents."""
 
     index: int
     fold: int
@@ -233,33 +233,26 @@ class DrawnTask:
 def play_tuned_lists(
     pool: Sequence[str], tasks: Sequence[DrawnTask]
 ) -> Iterator[tuple[int, int, float, float]]:
-    """Yield for each cell and task: the cell, the task's index, the share of its draws that the tuned
-    list solves, and its mean cost, in runs of the dearest model.
+    """Play the tuned list of every task: of all lists of up to four runs, the list with the highest
+    reward on the tasks of the other folds.
 
-    The tuned list of a task is the best, on the tasks of the other folds, of all lists of up to four
-    runs.
+    Yield for each cell and task: the cell, the task's index, the share of its draws that the tuned
+    list solves, and its mean cost, in runs of the dearest model.
     """
-    draws = [draw for task in tasks for draw in task.draws]
-    repeats = len(tasks[0].draws)
-    costs = {name: np.repeat([task.costs[name] for task in tasks], repeats) for name in pool}
-    ok, paid = {}, {}
-    for name in pool:
-        runs = [[draw.runs[name][k % len(draw.runs[name])] for k in range(TURNS)] for draw in draws]
-        ok[name] = np.array([[run.ok for run in of_draw] for of_draw in runs])
-        paid[name] = np.array([[run.cost for run in of_draw] for of_draw in runs])
-    checks = np.array([draw.checks for draw in draws])
-    unit = np.max([*costs.values()], axis=0)
+    draws_per_task = len(tasks[0].draws)
+    draws = _draw_arrays(pool, tasks)
+    unit = np.max([*draws.costs.values()], axis=0)
     folds = np.array([task.fold for task in tasks])
     for cell, ((right, wrong), budget) in enumerate(CELLS):
+        limits = _CellLimits(budget * unit, right, wrong)
         solved, spent = [], []
-        played = _Played(ok, paid, checks, costs, budget * unit, right, wrong)
-        lists = [(_Lists.start(played), 0)]
+        lists = [(_ListState.before_any_run(draws, limits), 0)]
         while lists:
             state, length = lists.pop()
             for name in pool:
                 longer = state.attempt(name)
-                solved.append(longer.solved.reshape(-1, repeats).mean(axis=1))
-                spent.append((longer.spent / unit).reshape(-1, repeats).mean(axis=1))
+                solved.append(longer.solved.reshape(-1, draws_per_task).mean(axis=1))
+                spent.append((longer.spent / unit).reshape(-1, draws_per_task).mean(axis=1))
                 if length + 1 < TURNS:
                     lists.append((longer, length + 1))
         solved_by_list, spent_by_list = np.array(solved), np.array(spent)
@@ -277,23 +270,53 @@ def play_tuned_lists(
 
 
 @dataclass(frozen=True)
-class _Played:
-    """All draws of all tasks as arrays, and the limits of a cell."""
+class _DrawArrays:
+    """All draws of all tasks as arrays, a row for each draw.
+
+    `ok` and `paid` hold the runs of each model, a column for each; `checks` the luck of each check;
+    `costs` the expected cost of a run of each model.
+    """
 
     ok: Mapping[str, NDArray[np.bool_]]
     paid: Mapping[str, Rewards]
     checks: Rewards
     costs: Mapping[str, Rewards]
+
+
+def _draw_arrays(pool: Sequence[str], tasks: Sequence[DrawnTask]) -> _DrawArrays:
+    ok, paid, costs = {}, {}, {}
+    for name in pool:
+        ok_rows, paid_rows, cost_rows = [], [], []
+        for task in tasks:
+            for draw in task.draws:
+                runs = draw.runs[name]
+                repeated = [runs[turn % len(runs)] for turn in range(TURNS)]
+                ok_rows.append([run.ok for run in repeated])
+                paid_rows.append([run.cost for run in repeated])
+                cost_rows.append(task.costs[name])
+        ok[name], paid[name] = np.array(ok_rows), np.array(paid_rows)
+        costs[name] = np.array(cost_rows)
+    checks = np.array([draw.checks for task in tasks for draw in task.draws])
+    return _DrawArrays(ok, paid, checks, costs)
+
+
+@dataclass(frozen=True)
+class _CellLimits:
+    """The budget of every draw in a cell, and the shares of right and wrong work that pass its
+    check.
+    """
+
     budget: Rewards
     right: float
     wrong: float
 
 
 @dataclass(frozen=True)
-class _Lists:
+class _ListState:
     """The state of every draw after a list of runs, as in `outcome_replay.attempt`."""
 
-    played: _Played
+    draws: _DrawArrays
+    limits: _CellLimits
     solved: NDArray[np.bool_]
     passed: NDArray[np.bool_]
     spent: Rewards
@@ -301,30 +324,38 @@ class _Lists:
     tries: Mapping[str, NDArray[np.int64]]
 
     @classmethod
-    def start(cls, played: _Played) -> _Lists:
-        """Return the state before any run."""
-        count = len(played.checks)
-        none = np.zeros(count, dtype=np.int64)
-        no = np.zeros(count, dtype=np.bool_)
-        return cls(played, no, no, np.zeros(count), none, dict.fromkeys(played.ok, none))
+    def before_any_run(cls, draws: _DrawArrays, limits: _CellLimits) -> _ListState:
+        count = len(draws.checks)
+        zeros = np.zeros(count, dtype=np.int64)
+        return cls(
+            draws,
+            limits,
+            solved=np.zeros(count, dtype=np.bool_),
+            passed=np.zeros(count, dtype=np.bool_),
+            spent=np.zeros(count),
+            failures=zeros,
+            tries=dict.fromkeys(draws.ok, zeros),
+        )
 
-    def attempt(self, name: str) -> _Lists:
-        """Return the state after one more run of `name`, where it is due and affordable."""
-        played = self.played
-        active = ~self.passed & (played.costs[name] <= played.budget - self.spent)
+    def attempt(self, name: str) -> _ListState:
+        """Return the state after one more run of `name` in each draw that has not passed its check
+        and can afford the run.
+        """
+        draws, limits = self.draws, self.limits
+        active = ~self.passed & (draws.costs[name] <= limits.budget - self.spent)
         rows = np.arange(len(self.passed))
         tries = np.minimum(self.tries[name], TURNS - 1)
-        ok = played.ok[name][rows, tries]
-        check = played.checks[rows, np.minimum(self.failures, TURNS - 1)]
-        accepted = active & (check < np.where(ok, played.right, played.wrong))
+        ok = draws.ok[name][rows, tries]
+        check = draws.checks[rows, np.minimum(self.failures, TURNS - 1)]
+        accepted = active & (check < np.where(ok, limits.right, limits.wrong))
         failed = active & ~accepted
-        return _Lists(
-            played,
-            np.where(active, ok, self.solved),
-            self.passed | accepted,
-            self.spent + np.where(active, played.paid[name][rows, tries], 0.0),
-            self.failures + failed,
-            {**self.tries, name: self.tries[name] + failed},
+        return replace(
+            self,
+            solved=np.where(active, ok, self.solved),
+            passed=self.passed | accepted,
+            spent=self.spent + np.where(active, draws.paid[name][rows, tries], 0.0),
+            failures=self.failures + failed,
+            tries={**self.tries, name: self.tries[name] + failed},
         )
 
 
@@ -339,7 +370,7 @@ class Interval:
 
     @property
     def in_points(self) -> str:
-        """The gap as `+3.1 [1.0, 5.2]`."""
+        """The difference as `+3.1 [1.0, 5.2]`."""
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
@@ -354,7 +385,11 @@ class Criterion:
 
 @dataclass(frozen=True)
 class GateResult:
-    """A candidate's differences to the cascade, and whether it passes."""
+    """A candidate's differences to the cascade, and whether it passes.
+
+    `pools` has for each pool its data set, its models, and the difference in the main cells. `arms`
+    has the difference of every other arm.
+    """
 
     candidate: str
     level: float
@@ -378,75 +413,67 @@ def judge(
     resampled = Resampled(plays, level, seed)
     main = list(MAIN_CELLS)
     every = list(range(len(CELLS)))
-    ahead = resampled.interval(candidate, CASCADE, main)
-    beside_random = resampled.interval(candidate, RANDOM, main)
+    to_cascade = resampled.interval(candidate, CASCADE, main)
+    to_random = resampled.interval(candidate, RANDOM, main)
     by_set = {name: resampled.interval(candidate, CASCADE, main, [name]) for name in plays}
     by_set_all = {name: resampled.interval(candidate, CASCADE, every, [name]) for name in plays}
     by_cell = [resampled.interval(candidate, CASCADE, [cell]) for cell in every]
-    pools = [
-        (name, play.pool, float(np.nanmean(play.gap(candidate, CASCADE)[main])))
-        for name in plays
-        for play in plays[name]
-    ]
-    traps = sum(gap < TRAP for _, _, gap in pools)
-    lowest = min(item.bound for item in (*by_set.values(), *by_set_all.values(), *by_cell))
+    bounds = [gap.bound for gap in (*by_set.values(), *by_set_all.values(), *by_cell)]
+
+    pools: list[tuple[str, tuple[str, ...], float]] = []
+    by_set_and_cell = {}
+    for name, plays_of_set in plays.items():
+        mean_gaps = []
+        for rewards in plays_of_set:
+            gaps = rewards.gap(candidate, CASCADE)
+            pools.append((name, rewards.pool, float(np.nanmean(gaps[main]))))
+            mean_gaps.append(np.nanmean(gaps, axis=1))
+        by_set_and_cell[name] = [float(gap) for gap in np.mean(mean_gaps, axis=0)]
+    pool_gaps = [gap for _, _, gap in pools]
+    traps = sum(gap < TRAP for gap in pool_gaps)
+
     criteria = (
-        Criterion("ahead of the cascade", ahead.low > 0, ahead.in_points),
+        Criterion("ahead of the cascade", to_cascade.low > 0, to_cascade.in_points),
         Criterion(
-            "nowhere much behind", lowest > MUCH_BEHIND, f"lowest one-sided bound {lowest:+.1f}"
+            "nowhere much behind",
+            min(bounds) > MUCH_BEHIND,
+            f"lowest one-sided bound {min(bounds):+.1f}",
         ),
         Criterion(
             "no trap",
             traps <= TRAPS_ALLOWED * len(pools),
             f"{traps} of {len(pools)} pools behind by more than {-TRAP:g}; the worst "
-            f"{min(gap for _, _, gap in pools):+.1f}",
+            f"{min(pool_gaps):+.1f}",
         ),
-        Criterion("ahead of a random order", beside_random.low > 0, beside_random.in_points),
+        Criterion("ahead of a random order", to_random.low > 0, to_random.in_points),
     )
     first = next(iter(plays.values()))[0]
-    return GateResult(
-        candidate,
-        level,
-        criteria,
-        by_set,
-        by_cell,
-        {
-            name: [
-                float(
-                    np.mean([np.nanmean(play.gap(candidate, CASCADE)[cell]) for play in plays_of])
-                )
-                for cell in every
-            ]
-            for name, plays_of in plays.items()
-        },
-        pools,
-        {arm: resampled.interval(arm, CASCADE, main) for arm in first.rewards if arm != CASCADE},
-    )
+    arms = {arm: resampled.interval(arm, CASCADE, main) for arm in first.rewards if arm != CASCADE}
+    return GateResult(candidate, level, criteria, by_set, by_cell, by_set_and_cell, pools, arms)
 
 
 class Resampled:
-    """The bootstrap: tasks and pools of each data set are drawn again, both at once."""
+    """A bootstrap: the tasks and the pools of each data set are drawn again, both at once."""
 
     def __init__(self, plays: Mapping[str, Sequence[PoolRewards]], level: float, seed: int) -> None:
         self._plays = plays
         self._level = level
         chance = np.random.default_rng(seed)
         self._weights = {}
-        for name, plays_of in plays.items():
-            tasks = next(iter(plays_of[0].rewards.values())).shape[1]
+        for name, plays_of_set in plays.items():
+            tasks = plays_of_set[0].rewards[CASCADE].shape[1]
             self._weights[name] = (
-                _multiplicities(chance, len(plays_of)),
+                _multiplicities(chance, len(plays_of_set)),
                 _multiplicities(chance, tasks),
             )
 
     def interval(
-        self, arm: str, measure: str, cells: Sequence[int], sets: Sequence[str] = ()
+        self, arm: str, reference: str, cells: Sequence[int], sets: Sequence[str] = ()
     ) -> Interval:
-        """Return the mean difference over data sets (all of them without `sets`) and cells."""
-        names = sets or list(self._plays)
+        """Return the mean difference of two arms over `cells` and `sets`, by default all sets."""
         means, resamples = [], []
-        for name in names:
-            gaps = np.array([play.gap(arm, measure)[list(cells)] for play in self._plays[name]])
+        for name in sets or list(self._plays):
+            gaps = np.array([play.gap(arm, reference)[list(cells)] for play in self._plays[name]])
             by_task = gaps.mean(axis=1)
             present = ~np.isnan(by_task)
             filled = np.where(present, by_task, 0.0)
@@ -468,41 +495,37 @@ def _multiplicities(chance: np.random.Generator, count: int) -> Rewards:
 
 def gate_text(result: GateResult) -> str:
     """Return the result as Markdown."""
-    sets = list(result.by_set)
     level = f"{100 * result.level:g} %"
+    verdict = "passes" if result.passes else "does not pass"
     lines = [
-        f"**{result.candidate} {'passes' if result.passes else 'does not pass'}** "
-        f"({len(result.pools)} pools, intervals of {level}).",
+        f"**{result.candidate} {verdict}** ({len(result.pools)} pools, intervals of {level}).",
         "",
         "| criterion | figures, in points of reward | met |",
         "|---|---|---|",
-        *(
-            f"| {number}. {item.name} | {item.figures} | {'yes' if item.passes else 'no'} |"
-            for number, item in enumerate(result.criteria, start=1)
-        ),
+    ]
+    for number, criterion in enumerate(result.criteria, start=1):
+        met = "yes" if criterion.passes else "no"
+        lines.append(f"| {number}. {criterion.name} | {criterion.figures} | {met} |")
+    lines += [
         "",
         f"{result.candidate} less the cascade, by data set (checks 95/10 and 90/20, both budgets) "
         f"and by cell, with the one-sided {level} bound:",
         "",
         "| | points | bound |",
         "|---|---|---|",
-        *(
-            f"| {name} | {item.in_points} | {item.bound:+.1f} |"
-            for name, item in result.by_set.items()
-        ),
-        *(
-            f"| {cell_name(cell)} | {item.in_points} | {item.bound:+.1f} |"
-            for cell, item in enumerate(result.by_cell)
-        ),
+    ]
+    gaps_by_cell = {cell_name(cell): gap for cell, gap in enumerate(result.by_cell)}
+    for name, gap in (*result.by_set.items(), *gaps_by_cell.items()):
+        lines.append(f"| {name} | {gap.in_points} | {gap.bound:+.1f} |")
+    lines += [
         "",
-        f"| cell | {' | '.join(sets)} |",
-        "|---" * (1 + len(sets)) + "|",
-        *(
-            f"| {cell_name(cell)} | "
-            + " | ".join(f"{result.by_set_and_cell[name][cell]:+.1f}" for name in sets)
-            + " |"
-            for cell in range(len(CELLS))
-        ),
+        f"| cell | {' | '.join(result.by_set)} |",
+        "|---" * (1 + len(result.by_set)) + "|",
+    ]
+    for cell in range(len(CELLS)):
+        points = [f"{result.by_set_and_cell[name][cell]:+.1f}" for name in result.by_set]
+        lines.append(f"| {cell_name(cell)} | {' | '.join(points)} |")
+    lines += [
         "",
         "Every arm less the cascade, measured as in 1. The tuned list is the best of all lists of "
         "up to four runs, chosen for each pool, check and budget on the other folds; it and the "
@@ -510,13 +533,14 @@ def gate_text(result: GateResult) -> str:
         "",
         "| arm | points |",
         "|---|---|",
-        *(f"| {name} | {item.in_points} |" for name, item in result.arms.items()),
     ]
+    for name, gap in result.arms.items():
+        lines.append(f"| {name} | {gap.in_points} |")
     return "\n".join(lines) + "\n"
 
 
 def cell_name(cell: int) -> str:
-    """Return a cell in words."""
+    """Return the check and the budget of a cell in words."""
     (right, wrong), budget = CELLS[cell]
     limit = "no budget" if math.isinf(budget) else "one dear run"
     return f"check {100 * right:.0f}/{100 * wrong:.0f}, {limit}"

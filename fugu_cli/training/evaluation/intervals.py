@@ -34,7 +34,7 @@ def wilson(count: int, total: int, z: float = Z95) -> Proportion:
     """
     if not 0 <= count <= total:
         raise ValueError(f"{count} of {total} is no share")
-    return _scored(count, total, total, z)
+    return _wilson_score(count, total, total, z)
 
 
 def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
@@ -44,35 +44,40 @@ def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
     1965, Korn & Graubard 1998), at least one a task. With one try a task it is `wilson`. A
     bootstrap over few solved tasks would claim 100 %.
     """
-    kept = [(sum(own), len(own)) for own in tries if own]
-    tasks, count, total = len(kept), sum(ok for ok, _ in kept), sum(size for _, size in kept)
+    groups = [outcomes for outcomes in tries if outcomes]
+    tasks = len(groups)
+    count = sum(map(sum, groups))
+    total = sum(map(len, groups))
     if tasks < 2 or count in (0, total):
-        return _scored(count, total, tasks)
+        return _wilson_score(count, total, tasks)
     share = count / total
-    spread = sum((ok - share * size) ** 2 for ok, size in kept) * tasks / (tasks - 1) / total**2
-    worth = share * (1 - share) / spread if spread else total
-    return _scored(count, total, min(total, max(tasks, worth)))
+    squares = sum((sum(group) - share * len(group)) ** 2 for group in groups)
+    variance = squares * tasks / (tasks - 1) / total**2
+    effective_tries = share * (1 - share) / variance if variance else total
+    return _wilson_score(count, total, min(total, max(tasks, effective_tries)))
 
 
-def _scored(count: int, total: int, worth: float, z: float = Z95) -> Proportion:
-    return (
-        Proportion(count, total, *_ends(count / total, worth, z))
-        if total
-        else Proportion(0, 0, 0.0, 1.0)
-    )
+def _wilson_score(count: int, total: int, effective_tries: float, z: float = Z95) -> Proportion:
+    """Return `count` of `total` with Wilson's interval of so many independent tries."""
+    if not total:
+        return Proportion(0, 0, 0.0, 1.0)
+    low, high = _wilson_ends(count / total, effective_tries, z)
+    return Proportion(count, total, low, high)
 
 
-def _ends(share: float, worth: float, z: float = Z95) -> tuple[float, float]:
-    scale = 1 + z * z / worth
-    middle = (share + z * z / (2 * worth)) / scale
-    half = z / scale * sqrt(max(share * (1 - share), 0.0) / worth + z * z / (4 * worth * worth))
+def _wilson_ends(share: float, tries: float, z: float = Z95) -> tuple[float, float]:
+    scale = 1 + z * z / tries
+    middle = (share + z * z / (2 * tries)) / scale
+    variance = max(share * (1 - share), 0.0)
+    half = z / scale * sqrt(variance / tries + z * z / (4 * tries * tries))
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Two arms on the tasks both were run on. `p` is the chance of a split at least this uneven if
-    they were equal.
+    """Two arms on the tasks that both were run on: the number that both, one, or neither solved.
+
+    `p` is the probability of a split at least this uneven if the arms were equal.
     """
 
     both: int
@@ -87,11 +92,11 @@ def mcnemar(
     second: Mapping[Key, bool],
     task: Callable[[Key], object] = lambda key: key,
 ) -> PairedCounts:
-    """Run McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ
-    (McNemar 1947).
+    """Compare two arms with McNemar's exact two-sided test (McNemar 1947): a binomial test of the
+    tasks on which they differ.
 
-    Keys of one `task` are not independent: they change sides together (a permutation test, Fisher
-    1935). With one try a task that is McNemar's test.
+    Several tries of one `task` are not independent, so they change their sign together (a
+    permutation test, Fisher 1935). With one try per task this is McNemar's test.
     """
     common = first.keys() & second.keys()
     both_right = sum(first[key] and second[key] for key in common)
@@ -101,23 +106,25 @@ def mcnemar(
     for key in common:
         differences[task(key)] += first[key] - second[key]
     neither = len(common) - both_right - first_only - second_only
-    return PairedCounts(
-        both_right, first_only, second_only, neither, _flipped(differences.values())
-    )
+    p = _sign_flip_probability(differences.values())
+    return PairedCounts(both_right, first_only, second_only, neither, p)
 
 
-def _flipped(differences: Collection[int]) -> float:
-    """Return how likely a sum at least this far from 0 is if each part may have either sign."""
-    parts = [abs(difference) for difference in differences if difference]
-    sums = {0: 1}
-    for part in parts:
-        next_sums: Counter[int] = Counter()
-        for total, count in sums.items():
-            next_sums[total + part] += count
-            next_sums[total - part] += count
-        sums = next_sums
-    far = abs(sum(differences))
-    return sum(count for total, count in sums.items() if abs(total) >= far) / (1 << len(parts))
+def _sign_flip_probability(differences: Collection[int]) -> float:
+    """Return the probability of a sum at least this far from 0 if each difference had a random
+    sign.
+    """
+    sizes = [abs(difference) for difference in differences if difference]
+    ways = {0: 1}  # sum -> number of choices of signs that lead to it
+    for size in sizes:
+        next_ways: Counter[int] = Counter()
+        for total, count in ways.items():
+            next_ways[total + size] += count
+            next_ways[total - size] += count
+        ways = next_ways
+    observed = abs(sum(differences))
+    as_far = sum(count for total, count in ways.items() if abs(total) >= observed)
+    return as_far / (1 << len(sizes))
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ def wilson_of_mean(shares: Sequence[float]) -> Mean:
     if not shares:
         return Mean(0.0, 0.0, 1.0)
     share = sum(shares) / len(shares)
-    return Mean(share, *_ends(share, len(shares)))
+    return Mean(share, *_wilson_ends(share, len(shares)))
 
 
 def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 0) -> Mean:

@@ -81,20 +81,22 @@ class OutcomeTask:
 
 
 def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
-    """Return the tasks of a file on which all `models` were run, with their runs alone. Raises
+    """Return the tasks of a file on which all `models` were run, without the runs of others. Raises
     ConfigError.
     """
     tasks = read_all_outcomes(path)
-    recorded = {name for task in tasks for name in task.runs}
-    if missing := [name for name in models if name not in recorded]:
+    recorded: set[str] = set()
+    chosen = []
+    for task in tasks:
+        recorded.update(task.runs)
+        if all(name in task.runs for name in models):
+            runs = {name: task.runs[name] for name in models}
+            chosen.append(OutcomeTask(task.id, runs, task.text))
+    missing = [name for name in models if name not in recorded]
+    if missing:
         raise ConfigError(
             f"{path}: no outcomes of {missing[0]}; there are {', '.join(sorted(recorded))}"
         )
-    chosen = [
-        OutcomeTask(task.id, {name: task.runs[name] for name in models}, task.text)
-        for task in tasks
-        if all(name in task.runs for name in models)
-    ]
     if len(chosen) < FOLDS:
         raise ConfigError(
             f"{path}: at least {FOLDS} tasks with outcomes of all these models are needed, and it has {len(chosen)}"
@@ -373,10 +375,11 @@ Tasks = Sequence[Sequence[TaskDraw]]
 
 
 def _result(name: str, works: Sequence[Sequence[Attempted]]) -> ArmResult:
-    solved = tuple(sum(work.solved for work in draws) / len(draws) for draws in works)
-    return ArmResult(
-        name, solved, tuple(sum(work.spent for work in draws) / len(draws) for draws in works)
-    )
+    solved, cost = [], []
+    for works_of_task in works:
+        solved.append(sum(work.solved for work in works_of_task) / len(works_of_task))
+        cost.append(sum(work.spent for work in works_of_task) / len(works_of_task))
+    return ArmResult(name, tuple(solved), tuple(cost))
 
 
 def played(name: str, arm: Arm, tasks: Tasks, limits: OutcomeLimits) -> ArmResult:
@@ -390,10 +393,10 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
 
     def grow(order: tuple[str, ...], works: Sequence[Sequence[Attempted]]) -> None:
         for name in limits.costs:
-            longer = [
-                [attempt(work, draw, name, limits) for work, draw in zip(*each, strict=True)]
-                for each in zip(works, tasks, strict=True)
-            ]
+            longer = []
+            for works_of_task, draws in zip(works, tasks, strict=True):
+                pairs = zip(works_of_task, draws, strict=True)
+                longer.append([attempt(work, draw, name, limits) for work, draw in pairs])
             results[(*order, name)] = _result("", longer)
             if len(order) < TURNS - 1:
                 grow((*order, name), longer)
@@ -405,27 +408,26 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
 def tuned(
     name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequence[int] = ()
 ) -> ArmResult:
-    """Return what choosing a list without hindsight reaches.
+    """Return the result of a list that is chosen without hindsight.
 
-    In every fold it is the list that solves most tasks of the other folds, less `price` for a
-    dollar, the cheaper of equals. `folds` gives the fold of each task; by default they take turns.
+    Each fold is played with the list that is best on the tasks of the other folds: by solved tasks,
+    less `price` for each dollar, the cheaper of equals. `folds` gives the fold of each task; by
+    default they take turns.
     """
-    solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
-    fold_of_task = folds or [task % FOLDS for task in range(len(solved))]
+    tasks = range(len(lists[0].solved))
+    solved, cost = [0.0] * len(tasks), [0.0] * len(tasks)
+    fold_of_task = folds or [task % FOLDS for task in tasks]
     for fold in range(FOLDS):
-        other_tasks = [task for task in range(len(solved)) if fold_of_task[task] != fold]
-        sums = [
-            (
-                sum(played_list.solved[i] for i in other_tasks),
-                sum(played_list.cost[i] for i in other_tasks),
-            )
-            for played_list in lists
-        ]
-        best = lists[
-            max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))
-        ]
-        for task in set(range(len(solved))) - set(other_tasks):
-            solved[task], cost[task] = best.solved[task], best.cost[task]
+        other_tasks = [task for task in tasks if fold_of_task[task] != fold]
+        ranks = []
+        for played_list in lists:
+            solved_sum = sum(played_list.solved[task] for task in other_tasks)
+            cost_sum = sum(played_list.cost[task] for task in other_tasks)
+            ranks.append((solved_sum - price * cost_sum, -cost_sum))
+        best = lists[ranks.index(max(ranks))]
+        for task in tasks:
+            if fold_of_task[task] == fold:
+                solved[task], cost[task] = best.solved[task], best.cost[task]
     return ArmResult(name, tuple(solved), tuple(cost))
 
 
@@ -433,11 +435,16 @@ def _oracle(limits: OutcomeLimits) -> Arm:
     """Return the oracle: the cheapest model whose first run is right, the cheapest of all if none
     is.
     """
-    order = sorted(
-        (name for name, cost in limits.costs.items() if cost <= limits.budget),
-        key=limits.costs.__getitem__,
-    )
-    return lambda draw: in_order([name for name in order if draw.runs[name][0].ok][:1] or order[:1])
+    affordable = [name for name, cost in limits.costs.items() if cost <= limits.budget]
+    affordable.sort(key=limits.costs.__getitem__)
+
+    def decide(draw: TaskDraw) -> NextModel:
+        for name in affordable:
+            if draw.runs[name][0].ok:
+                return in_order([name])
+        return in_order(affordable[:1])
+
+    return decide
 
 
 def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
@@ -450,16 +457,16 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
 
 
 PRICE_OF_COST = 0.1
-"""The value of a run of the dearest model, in solved tasks. The gate adds solved tasks and money up
-with it.
-"""
+"""The price of a run of the dearest model, in solved tasks: reward is solved less this price."""
 SETTINGS = CoordinatorSettings(turns=TURNS + 1)
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """All arms with one check and one budget (in mean runs of the dearest model, USD `unit`).
-    `lists`: every list.
+    """The results of all arms with one check and one budget.
+
+    The budget is in mean runs of the dearest model; one costs `unit` USD. `lists` has the result of
+    every list of models.
     """
 
     check: tuple[float, float]
@@ -470,8 +477,9 @@ class CellResult:
 
 
 class OutcomeComparison:
-    """A pool, and the results that coordinators get by chance on each task. `learned` decides in
-    the arm `trinity`; None leaves that arm out.
+    """Plays every arm with one pool on the same draws of each task.
+
+    `learned` decides in the arm `trinity`; None leaves that arm out.
     """
 
     def __init__(
@@ -489,26 +497,31 @@ class OutcomeComparison:
             self._deciding["trinity"] = DecidedByLog(learned, members)
 
     def cell(self, check: tuple[float, float], budget: float) -> CellResult:
-        """Play every arm. The tuned list comes first."""
+        """Play every arm with one check and one budget. The tuned list comes first."""
         unit = max(self._costs.values())
         limits = OutcomeLimits(check, budget * unit, self._costs)
         lists = every_list(self._tasks, limits)
         changing = [result for order, result in lists.items() if _changes_vendor(order, self._pool)]
+        single = [result for order, result in lists.items() if len(order) == 1]
+        repeated = [lists[(name,) * TURNS] for name in self._pool]
         arms = [
             tuned("tuned list", list(lists.values())),
             tuned("tuned list that changes the vendor", changing),
-            *(played(name, by.on, self._tasks, limits) for name, by in self._deciding.items()),
-            tuned("best single", [result for order, result in lists.items() if len(order) == 1]),
-            tuned("the same again", [lists[(name,) * TURNS] for name in self._pool]),
+        ]
+        for name, coordinator in self._deciding.items():
+            arms.append(played(name, coordinator.on, self._tasks, limits))
+        arms += [
+            tuned("best single", single),
+            tuned("the same again", repeated),
             played("random order", lambda draw: in_order(draw.order), self._tasks, limits),
             played("oracle", _oracle(limits), self._tasks, limits),
         ]
-        return CellResult(
-            check, budget, unit, {arm.name: arm for arm in arms}, list(lists.values())
-        )
+        by_name = {arm.name: arm for arm in arms}
+        return CellResult(check, budget, unit, by_name, list(lists.values()))
 
 
 def reward(arm: ArmResult, unit: float) -> list[float]:
+    """Return the reward of an arm on every task, where a run of the dearest model costs `unit`."""
     return [
         solved - PRICE_OF_COST * cost / unit
         for solved, cost in zip(arm.solved, arm.cost, strict=True)
@@ -518,9 +531,11 @@ def reward(arm: ArmResult, unit: float) -> list[float]:
 def play_tasks(
     members: Sequence[Member], tasks: Sequence[OutcomeTask], learned: Coordinator | None = None
 ) -> list[CellResult]:
-    """Play all checks and budgets, check by check."""
-    draws = [[draw_of(task, draw) for draw in range(DRAWS)] for task in tasks]
-    comparison = OutcomeComparison(members, draws, learned)
+    """Play every arm with each check and budget, check by check."""
+    draws_by_task = []
+    for task in tasks:
+        draws_by_task.append([draw_of(task, number) for number in range(DRAWS)])
+    comparison = OutcomeComparison(members, draws_by_task, learned)
     return [comparison.cell(check, budget) for check in CHECKS for budget in BUDGETS]
 
 
@@ -530,34 +545,29 @@ def report(
     """Return all checks and budgets as Markdown. Differences are to the tuned list on the same
     tasks.
     """
-    heads = [f"${budget * cells[0].unit:.2f}" for budget in BUDGETS]
+    headings = []
+    for budget in BUDGETS:
+        dollars = budget * cells[0].unit
+        headings.append(f"at most ${dollars:.2f}: solved, spent | points over the tuned list")
     parts = [_pool_table(members, tasks)]
     for right, wrong in CHECKS:
         by_budget = [cell for cell in cells if cell.check == (right, wrong)]
         lines = [
             f"## A check that passes {right:.0%} of right and {wrong:.0%} of wrong work",
             "",
-            "| way | "
-            + " | ".join(
-                f"at most {head}: solved, spent | points over the tuned list" for head in heads
-            )
-            + " |",
-            "|---" * (1 + 2 * len(heads)) + "|",
+            f"| way | {' | '.join(headings)} |",
+            "|---" * (1 + 2 * len(headings)) + "|",
         ]
+        tuned_list = [cell.arms["tuned list"] for cell in by_budget]
         for name in by_budget[0].arms:
-            lines.append(
-                _line(
-                    [cell.arms[name] for cell in by_budget],
-                    [cell.arms["tuned list"] for cell in by_budget],
-                )
-            )
+            lines.append(_arm_line([cell.arms[name] for cell in by_budget], tuned_list))
         parts.append("\n".join(lines))
     parts.append("\n".join(["## In reward, less the cascade", "", *_reward_lines(cells)]))
     return "\n\n".join(parts) + "\n"
 
 
 def _reward_lines(cells: Sequence[CellResult]) -> list[str]:
-    """Return what each arm's reward is beside the cascade's, as a Markdown table."""
+    """Return the reward of each arm less that of the cascade, as a Markdown table."""
     arms = [name for name in cells[0].arms if name != "cascade"]
     lines = [
         f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown "
@@ -597,9 +607,10 @@ def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
     return "\n".join(lines)
 
 
-def _line(arms: Sequence[ArmResult], against: Sequence[ArmResult]) -> str:
+def _arm_line(arms: Sequence[ArmResult], references: Sequence[ArmResult]) -> str:
+    """Return the table line of one arm, which is in `arms` once for each budget."""
     cells = [arms[0].name]
-    for arm, reference in zip(arms, against, strict=True):
+    for arm, reference in zip(arms, references, strict=True):
         cells.append(f"{mean(arm.solved):.1%}, ${mean(arm.cost):.3f}")
         gaps = [[mine - theirs] for mine, theirs in zip(arm.solved, reference.solved, strict=True)]
         cells.append("" if arm is reference else _points(bootstrap(gaps)))

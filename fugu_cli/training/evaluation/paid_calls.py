@@ -85,8 +85,9 @@ class PaidCall(Value):
 
 
 class CallUnderWay(Value):
-    """A line of `under-way.jsonl`: a call as far as it has come. The newest line of a key counts;
-    `over`: it has ended.
+    """A line of `under-way.jsonl`: a call that has begun, or with `over` has ended.
+
+    The newest line of a key counts.
     """
 
     key: str
@@ -278,8 +279,8 @@ _CHANCE = (*_TIMES, *_PLACES)
 """Patterns of values that differ between test runs, with their replacements in the name of a reply.
 """
 _HERE = "/%repository%"
-"""Stands in kept replies for the rollout's repository: who asks again has another, and must not
-work in the first.
+"""Stands in stored replies for the rollout's repository, since another rollout that gets the same
+reply works in another folder.
 """
 
 
@@ -302,20 +303,24 @@ class RolloutBilling:
 
 def task_literals(task: Task) -> frozenset[str]:
     """Return the texts of a task that look random but are part of it: times in its request,
-    addresses and paths in its files.
+    addresses and paths in its request and files.
 
     Times in files are left out: with many of them a test run would print one now and then.
     """
-    texts = [(pattern, task.prompt) for pattern, _ in _TIMES]
-    texts += [
-        (pattern, text) for pattern, _ in _PLACES for text in (task.prompt, *task.files.values())
-    ]
-    return frozenset(match[0] for pattern, text in texts for match in pattern.finditer(text))
+    literals: set[str] = set()
+    for pattern, _ in _CHANCE:
+        literals.update(match[0] for match in pattern.finditer(task.prompt))
+    for pattern, _ in _PLACES:
+        for content in task.files.values():
+            literals.update(match[0] for match in pattern.finditer(content))
+    return frozenset(literals)
 
 
 class PaidAgent:
-    """`agent`, asked only for what nobody paid for yet. `settings` is everything that changes its
-    answers.
+    """An agent whose replies are stored: `agent` is called only for a reply that nobody has paid
+    for yet.
+
+    `settings` is everything that changes its answers; stored replies are found by it.
     """
 
     def __init__(

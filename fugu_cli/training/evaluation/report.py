@@ -17,24 +17,30 @@ from fugu_cli.training.evaluation.intervals import Mean, Proportion
 from fugu_cli.training.evaluation.summary import ArmPair, ArmSummary, EvaluationSummary
 
 COLOURS = (
-    *(
-        "#2f6fb7",
-        "#c8742a",
-        "#3a8f5c",
-        "#a8457a",
-        "#7560c2",
-        "#7d8288",
-        "#b8402f",
-        "#1d8f94",
-        "#94863a",
-        "#555a60",
-    ),
-    *("#5aa9e6", "#e0a458", "#7fb069", "#d98cb3", "#a594f9", "#8d6e63", "#e57368", "#4db6ac"),
+    "#2f6fb7",
+    "#c8742a",
+    "#3a8f5c",
+    "#a8457a",
+    "#7560c2",
+    "#7d8288",
+    "#b8402f",
+    "#1d8f94",
+    "#94863a",
+    "#555a60",
+    "#5aa9e6",
+    "#e0a458",
+    "#7fb069",
+    "#d98cb3",
+    "#a594f9",
+    "#8d6e63",
+    "#e57368",
+    "#4db6ac",
 )
 WIDTH = 720
 LETTER = 7.0
-"""Pixels that a letter takes at most, mostly."""
+"""Width of a wide letter, in pixels."""
 LINE = 14.0
+"""Height of a line of text, in pixels."""
 PICTURE = "accuracy-cost.svg"
 _STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#e3e3e3}"
@@ -68,40 +74,43 @@ class _Frame:
 
 
 def accuracy_against_cost(summary: EvaluationSummary) -> str:
-    """Draw a point for each arm: its mean cost a try and the share it solved, with the 95 %
+    """Draw a point for each arm as SVG: its mean cost per try and its solved share, with the 95 %
     interval.
     """
-    costs = {arm.name: (arm.usd if summary.priced else arm.seconds) for arm in summary.arms}
-    part = axis_step(max((cost.value for cost in costs.values()), default=1))
-    ticks = floor(max((cost.value for cost in costs.values()), default=1) / part) + 1
-    frame = _Frame(part * ticks)
+    costs = [arm.usd.value if summary.priced else arm.seconds.value for arm in summary.arms]
+    largest = max(costs, default=1)
+    step = axis_step(largest)
+    ticks = floor(largest / step) + 1
+    frame = _Frame(step * ticks)
     unit = "USD a try" if summary.priced else "seconds of model calls a try"
     parts = [*_axes(frame, unit, ticks)]
     heights = [frame.y(arm.solved.fraction) for arm in summary.arms]
-    places = _separate_labels(heights, [-costs[arm.name].value for arm in summary.arms])
+    label_heights = _separate_labels(heights, [-cost for cost in costs])
+    label_x = frame.left + frame.width + 14
     for index, arm in enumerate(summary.arms):
         colour = COLOURS[index % len(COLOURS)]
-        x, y = frame.x(costs[arm.name].value), frame.y(arm.solved.fraction)
+        label_y = label_heights[index]
+        x, y = frame.x(costs[index]), frame.y(arm.solved.fraction)
         low, high = frame.y(arm.solved.low), frame.y(arm.solved.high)
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
         )
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>')
-        label_x = frame.left + frame.width + 14
         parts.append(
-            f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{label_x - 3:.1f}" y2="{places[index]:.1f}" '
+            f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{label_x - 3:.1f}" y2="{label_y:.1f}" '
             f'class="grid"/>'
         )
-        parts.append(_text(label_x, places[index] + 4, arm.name, f'style="fill:{colour}"'))
-    width = max([WIDTH, *(frame.left + frame.width + 14 + LETTER * len(name) for name in costs)])
-    box = f"0 0 {width:.0f} {max([frame.top + frame.height + 29, *places]) + 16:.0f}"
+        parts.append(_text(label_x, label_y + 4, arm.name, f'style="fill:{colour}"'))
+    longest_name = max((len(arm.name) for arm in summary.arms), default=0)
+    width = max(WIDTH, label_x + LETTER * longest_name)
+    height = max([frame.top + frame.height + 29, *label_heights]) + 16
     title = "Solved, against what a try costs"
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'role="img"><title>{title}</title>'
     )
-    return "\n".join(
-        [head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"]
-    )
+    title_text = _text(10, 16, title, 'style="font-weight:600"')
+    return "\n".join([head, _STYLE, title_text, *parts, "</svg>\n"])
 
 
 def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
@@ -132,8 +141,8 @@ def axis_step(largest: float) -> float:
 
 
 def _separate_labels(heights: Sequence[float], ties: Sequence[float]) -> list[float]:
-    """Return the heights, moved down where labels would overlap. Among equal ones the least of
-    `ties` is first.
+    """Return the heights, moved down where labels would overlap. Of equal heights the one with the
+    least value in `ties` comes first.
     """
     order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index]))
     placed = list(heights)
@@ -148,8 +157,9 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A heading, what it means in a sentence or two, and its cells; the first `names` columns are
-    words.
+    """A table of the report with its title and a paragraph that explains it.
+
+    The first `names` columns hold words, the others numbers.
     """
 
     title: str
@@ -228,7 +238,7 @@ def _arms(summary: EvaluationSummary) -> ReportTable:
             arm.name,
             f"{arm.solved.count} / {arm.solved.total}",
             _between(arm.solved),
-            *(_of(arm, source) for source in sources),
+            *(_solved_of_suite(arm, source) for source in sources),
             str(arm.accepted),
             str(arm.wrongly),
         )
@@ -245,15 +255,12 @@ def _arms(summary: EvaluationSummary) -> ReportTable:
                 *blank,
             )
         )
-    again = (
-        ""
-        if all(arm.once for arm in summary.arms)
-        else ", for as many tries as those of repeated tasks are worth"
-    )
+    repeated = ""
+    if not all(arm.once for arm in summary.arms):
+        repeated = ", for as many tries as those of repeated tasks are worth"
     words = (
         "Solved: the task's own tests pass in a fresh copy, or the answer is right. The interval "
-        "is Wilson's, "
-        f"95 %{again}. "
+        f"is Wilson's, 95 %{repeated}. "
         "Accepted is fugu's own word for a request that came to a good end; the last column "
         "counts where it was wrong. "
         "The oracle counts a task as solved when any single agent solved it."
@@ -270,7 +277,7 @@ def _between(share: Proportion) -> str:
     return f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
 
 
-def _of(arm: ArmSummary, source: str) -> str:
+def _solved_of_suite(arm: ArmSummary, source: str) -> str:
     solved, total = arm.by_source.get(source, (0, 0))
     return f"{solved} / {total}"
 
@@ -337,18 +344,13 @@ def _pair(pair: ArmPair, priced: bool) -> tuple[str, ...]:
 
 
 def _uses(summary: EvaluationSummary) -> ReportTable:
-    lines = tuple(
-        (name, agent, role, str(turns), f"{100 * turns / (sum(uses.values()) or 1):.0f} %")
-        for name, uses in summary.uses.items()
-        for (agent, role), turns in sorted(uses.items())
-    )
-    return ReportTable(
-        "Who acted",
-        "Turns by agent and role.",
-        ("arm", "agent", "role", "turns", "share"),
-        lines,
-        3,
-    )
+    lines = []
+    for name, uses in summary.uses.items():
+        total = sum(uses.values()) or 1
+        for (agent, role), turns in sorted(uses.items()):
+            lines.append((name, agent, role, str(turns), f"{100 * turns / total:.0f} %"))
+    head = ("arm", "agent", "role", "turns", "share")
+    return ReportTable("Who acted", "Turns by agent and role.", head, tuple(lines), names=3)
 
 
 def _interval(mean: Mean, form: str) -> str:

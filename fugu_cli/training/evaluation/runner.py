@@ -6,6 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -56,7 +57,9 @@ def expand_arms(
     arms: list[str] = []
     names = [member.name for member in members]
     strongest = action_space.by_strength(members)[-1].name
-    named = [arm for word in words for arm in (ALL_ARMS if word == "all" else (word,))]
+    named: list[str] = []
+    for word in words:
+        named += ALL_ARMS if word == "all" else [word]
     for word in named:
         rule, _, name = word.partition(":")
         if rule not in ALL_ARMS or (name and rule in COORDINATOR_ARMS):
@@ -206,22 +209,20 @@ def no_task_left() -> UsageError:
 
 
 def _jobs(plan: EvaluationPlan, checks: Mapping[str, TaskCheck]) -> list[RolloutJob]:
-    usable = [p for p in plan.problems if p.id not in checks or not checks[p.id].refused]
-    return [
-        RolloutJob(
-            arm=arm,
-            problem=problem,
-            seed=seed,
-            expected=checks[problem.id].expected if problem.id in checks else ExpectedTests(),
-        )
-        for seed in range(plan.seeds)
-        for problem in usable
-        for arm in plan.arms
-    ]
+    jobs = []
+    for seed in range(plan.seeds):
+        for problem in plan.problems:
+            check = checks.get(problem.id)
+            if check is not None and check.refused:
+                continue
+            expected = check.expected if check is not None else ExpectedTests()
+            for arm in plan.arms:
+                jobs.append(RolloutJob(arm=arm, problem=problem, seed=seed, expected=expected))
+    return jobs
 
 
 class _JobQueue:
-    """The jobs that are left, and how long such jobs take."""
+    """The jobs that are left, the rows that are done, and an estimate of the time left."""
 
     def __init__(
         self, jobs: Sequence[RolloutJob], total: int, at_once: int, folder: Path, tell: Tell
@@ -237,18 +238,20 @@ class _JobQueue:
         self._took: dict[str, list[float]] = defaultdict(list)
 
     def keep(self, job: RolloutJob, row: RolloutOutcome, seconds: float) -> None:
-        """Store a row before anybody hears of it."""
+        """Store the row of a finished job, then report it."""
         results_folder.append_row(self._file, row)
         self._took[job.arm].append(seconds)
         done = self._total - len(self.jobs) - self.running - self.postponed + 1
         self.tell(EvaluationProgress(row, done, self._total, self._left()))
 
     def _left(self) -> float:
-        all_seconds = [seconds for of_arm in self._took.values() for seconds in of_arm]
+        """Estimate the seconds until all jobs are done. An arm without a finished job is expected
+        to take as long as the others.
+        """
+        mean_of_all = fmean(chain.from_iterable(self._took.values()))
         mean_seconds = {arm: fmean(seconds) for arm, seconds in self._took.items()}
-        return (
-            sum(mean_seconds.get(job.arm, fmean(all_seconds)) for job in self.jobs) / self._at_once
-        )
+        total = sum(mean_seconds.get(job.arm, mean_of_all) for job in self.jobs)
+        return total / self._at_once
 
 
 async def _worker(work: _JobQueue, engine: RolloutEngine, ended: EvaluationEnd) -> None:

@@ -1,6 +1,7 @@
 """The numbers of an evaluation: each arm, every pair of arms, turns by agent and role.
 
-Pure: rows in, values out. `report.py` makes a report of them. Knows nothing of how a row was made.
+Computed from the rows that `runner.py` wrote; `report.py` makes a report of them. Reads and writes
+no files.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ from fugu_cli.training.evaluation.intervals import (
 from fugu_cli.training.evaluation.rollout import RolloutOutcome
 
 TaskAndSeed = tuple[str, int]
-"""A task and a seed: what arms are paired by."""
+"""A task and a seed, by which the rows of two arms are paired."""
 
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm: `solved` of all its tries; costs are means a try, `usd` and `seconds` (of model
-    calls) with their intervals. `once`: no task was tried twice."""
+    """The results of one arm.
+
+    Costs, tokens, calls and turns are means per try. `seconds` are those of model calls, `wall` the
+    whole time of a try. `wrongly` counts accepted tries that solved nothing. `by_source` has for
+    each suite the solved tries and all tries. With `once`, no task was tried twice.
+    """
 
     name: str
     solved: Proportion
@@ -47,8 +52,11 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class ArmPair:
-    """Two arms on the tasks and seeds that both were run on. `difference` is the second's mean cost
-    less the first's: USD where the pool has prices, else seconds of model calls."""
+    """Two arms on the tasks and seeds that both were run on.
+
+    `difference` is the mean cost of the second less that of the first: in USD if the pool has
+    prices, else in seconds of model calls.
+    """
 
     first: str
     second: str
@@ -58,13 +66,14 @@ class ArmPair:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """The results of an evaluation. `priced`: costs are money, else seconds. `uses` counts turns by
-    arm, agent and role. `oracle` is the share of tasks that at least one agent solved alone, if
-    there are several agents.
+    """The results of an evaluation.
+
+    If `priced`, costs are in USD, else in seconds. `uses` has for each arm the turns by agent and
+    role. `oracle` is the share of tasks that at least one agent solved alone; None if fewer than
+    two agents worked alone.
     """
 
     priced: bool
-
     arms: tuple[ArmSummary, ...]
     pairs: tuple[ArmPair, ...]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
@@ -79,28 +88,23 @@ def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> Eva
     for row in rows:
         if row.task in sources:
             by_arm[row.arm].append(row)
-    priced = any(row.usd for own in by_arm.values() for row in own)
+    priced = any(row.usd for row in rows if row.task in sources)
+    arms = list(by_arm)
+    if len(arms) <= MOST_COMPARED:
+        compared = list(combinations(arms, 2))
+    else:
+        compared = [(arms[0], arm) for arm in arms[1:]]
     return EvaluationSummary(
         priced=priced,
-        arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
-        pairs=tuple(
-            _pair(first, second, by_arm, priced=priced) for first, second in _compared(list(by_arm))
-        ),
-        uses={name: _uses(own) for name, own in by_arm.items()},
+        arms=tuple(_arm(name, own_rows, sources) for name, own_rows in by_arm.items()),
+        pairs=tuple(_pair(first, second, by_arm, priced=priced) for first, second in compared),
+        uses={name: _uses(own_rows) for name, own_rows in by_arm.items()},
         oracle=_oracle(by_arm),
     )
 
 
 MOST_COMPARED = 5
-"""Arms of which every two are compared; of more, each with the first."""
-
-
-def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
-    return [
-        (first, second)
-        for first, second in combinations(arms, 2)
-        if len(arms) <= MOST_COMPARED or first == arms[0]
-    ]
+"""Up to so many arms, every two are compared; of more arms, each is compared with the first."""
 
 
 def _key(row: RolloutOutcome) -> TaskAndSeed:
@@ -110,9 +114,9 @@ def _key(row: RolloutOutcome) -> TaskAndSeed:
 def _arm(name: str, rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> ArmSummary:
     solved_by_source: dict[str, tuple[int, int]] = {}
     for source in dict.fromkeys(sources.values()):
-        own = [row.ok for row in rows if sources[row.task] == source]
-        if own:
-            solved_by_source[source] = sum(own), len(own)
+        outcomes = [row.ok for row in rows if sources[row.task] == source]
+        if outcomes:
+            solved_by_source[source] = sum(outcomes), len(outcomes)
     return ArmSummary(
         name=name,
         solved=_solved((row.task, row.ok) for row in rows),
@@ -131,6 +135,7 @@ def _arm(name: str, rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) 
 
 
 def _solved(tries: Iterable[tuple[str, bool]]) -> Proportion:
+    """Return the solved share of tries, each a task and its outcome."""
     by_task: dict[str, list[bool]] = defaultdict(list)
     for task, ok in tries:
         by_task[task].append(ok)
@@ -138,6 +143,7 @@ def _solved(tries: Iterable[tuple[str, bool]]) -> Proportion:
 
 
 def _over_tasks(rows: Sequence[RolloutOutcome], values: Sequence[float]) -> Mean:
+    """Return the mean over tasks of `values`, one value for each row."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(rows, values, strict=True):
         groups[row.task].append(value)
@@ -159,11 +165,12 @@ def _pair(
     paired = mcnemar(first_solved, second_solved, task=lambda key: key[0])
     differences: dict[str, list[float]] = defaultdict(list)
     for key in common:
-        before, after = first_rows[key], second_rows[key]
-        difference = (
-            after.usd - before.usd if priced else after.model_seconds - before.model_seconds
-        )
-        differences[key[0]].append(difference)
+        first_row, second_row = first_rows[key], second_rows[key]
+        if priced:
+            difference = second_row.usd - first_row.usd
+        else:
+            difference = second_row.model_seconds - first_row.model_seconds
+        differences[first_row.task].append(difference)
     return ArmPair(first, second, paired, bootstrap(list(differences.values())))
 
 
@@ -176,12 +183,15 @@ def _uses(rows: Sequence[RolloutOutcome]) -> dict[tuple[str, str], int]:
 
 
 def _oracle(by_arm: Mapping[str, Sequence[RolloutOutcome]]) -> Proportion | None:
-    singles = [
-        {_key(row): row.ok for row in own}
-        for name, own in by_arm.items()
-        if name.startswith("single:")
-    ]
+    singles = []
+    for name, rows in by_arm.items():
+        if name.startswith("single:"):
+            singles.append({_key(row): row.ok for row in rows})
     if len(singles) < 2:
         return None
-    common = set.intersection(*(set(single) for single in singles))
-    return _solved((key[0], any(single[key] for single in singles)) for key in common)
+    common = set.intersection(*map(set, singles))
+    tries = []
+    for key in common:
+        task, _ = key
+        tries.append((task, any(single[key] for single in singles)))
+    return _solved(tries)

@@ -595,17 +595,19 @@ def _cannot_run(task: Task, before: Grade) -> bool:
 
 
 def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
-    """Return the tests in files that agents cannot change. Where a test's code lies elsewhere, or
-    differed from run to run, an answer need only have run it.
+    """Return the tests in files that agents cannot change, with the origin of their code.
+
+    The origin is "" if the code of a test lies elsewhere or differed from run to run: an answer
+    then need only have run the test.
     """
     judging = judge_files(task)
-    tests = {name: origin for name, origin in after.tests.items() if name.split("::")[0] in judging}
-    return {
-        name: origin
-        if origin.rpartition(" ")[0] in judging and before.tests.get(name, origin) == origin
-        else ""
-        for name, origin in tests.items()
-    }
+    tests = {}
+    for name, origin in after.tests.items():
+        if name.split("::")[0] in judging:
+            is_protected = origin.rpartition(" ")[0] in judging
+            is_stable = before.tests.get(name, origin) == origin
+            tests[name] = origin if is_protected and is_stable else ""
+    return tests
 
 
 async def _grade_with(task: Task, changes: Mapping[str, str]) -> Grade:

@@ -1,8 +1,6 @@
-"""Puts a task on the disk: the repository an agent is given, with one commit of fixed author and
-date.
+"""The repository of a task on disk, as an agent is given it: one commit of fixed author and date.
 
-Stands between a Task and whatever works on it. The same task always gives the same commit. It must
-not know who will work there, and never writes a hidden file.
+The same task always gives the same commit. The hidden files of a task are never written.
 """
 
 from __future__ import annotations
@@ -15,27 +13,26 @@ from fugu_cli.safety.git_process import own_environment, start_git
 from fugu_cli.snapshots.git_repositories import communicate
 from fugu_cli.training.tasks import Task
 
-_WHO = "fugu"
+_AUTHOR = "fugu"
 _MAIL = "fugu@localhost"
-_WHEN = "2025-01-01T00:00:00+00:00"
+_DATE = "2025-01-01T00:00:00+00:00"
 _PLAIN = ("-c", "core.autocrlf=false", "-c", "commit.gpgsign=false")
 _BY_PRODUCTS = "__pycache__/\n*.pyc\n.pytest_cache/\n/target/\n"
-"""Left out of git's sight: what running the tests leaves behind is nobody's change."""
+"""Ignored by git, since files that a test run leaves behind are nobody's change."""
 
-_LONGEST = 255
-"""Bytes of a name that file systems take."""
-_ROOM = 55
-"""Bytes of it that are left for what is put around a task's id."""
+_MAX_NAME_BYTES = 255
+"""The longest file name that file systems take."""
+_AFFIX_BYTES = 55
+"""Bytes of it that are reserved for text around a task's id."""
 
 
 def unwritable_reason(task: Task) -> str:
-    """Return why no disk can hold the task, "" where one can."""
-    texts = (task.id, task.prompt, task.test_command, task.grade_command)
-    layers = (task.files, task.binaries, task.hidden, task.solution)
-    contents = [
-        content for layer in layers for content in layer.values() if isinstance(content, str)
-    ]
-    names = [name for layer in layers for name in layer]
+    """Return why no disk can hold the task, "" if one can."""
+    texts = [task.id, task.prompt, task.test_command, task.grade_command]
+    names = [*task.files, *task.binaries, *task.hidden, *task.solution]
+    contents: list[str] = []
+    for files in (task.files, task.hidden, task.solution):
+        contents += files.values()
     for text in (*texts, *names, *contents):
         try:
             text.encode()
@@ -44,20 +41,26 @@ def unwritable_reason(task: Task) -> str:
     for text in (*texts, *names):
         if "\0" in text:
             return f"it has a NUL in {text[:60]!r}"
-    parts = [part for name in names for part in PurePosixPath(name).parts]
-    for name in (task.id + _ROOM * "-", *parts):
-        if len(name.encode()) > _LONGEST:
+    file_names = [task.id + _AFFIX_BYTES * "-"]
+    for name in names:
+        file_names += PurePosixPath(name).parts
+    for name in file_names:
+        if len(name.encode()) > _MAX_NAME_BYTES:
             return (
                 f"it has a name of {len(name.encode())} bytes, {name[:20]}..., and none can be "
-                f"longer than {_LONGEST}"
+                f"longer than {_MAX_NAME_BYTES}"
             )
     return _clash({*task.files, *task.binaries, *task.solution}) or _clash(task.hidden)
 
 
 def _clash(names: Iterable[str]) -> str:
+    """Return why the paths cannot stand beside one another, "" if they can."""
     paths = {PurePosixPath(name) for name in names}
-    clashes = sorted((path, parent) for path in paths for parent in path.parents if parent in paths)
-    return f"{clashes[0][1]} is a file, and a folder for {clashes[0][0]}" if clashes else ""
+    for path in sorted(paths):
+        for parent in reversed(path.parents):
+            if parent in paths:
+                return f"{parent} is a file, and a folder for {path}"
+    return ""
 
 
 async def create_repository(task: Task, folder: Path) -> Path:
@@ -104,12 +107,12 @@ def write_binaries(files: Mapping[str, bytes], folder: Path) -> None:
 async def _git(folder: Path, *arguments: str) -> None:
     """Run git on this folder only, with nobody's configuration and a fixed clock."""
     environment = own_environment(
-        GIT_AUTHOR_NAME=_WHO,
+        GIT_AUTHOR_NAME=_AUTHOR,
         GIT_AUTHOR_EMAIL=_MAIL,
-        GIT_AUTHOR_DATE=_WHEN,
-        GIT_COMMITTER_NAME=_WHO,
+        GIT_AUTHOR_DATE=_DATE,
+        GIT_COMMITTER_NAME=_AUTHOR,
         GIT_COMMITTER_EMAIL=_MAIL,
-        GIT_COMMITTER_DATE=_WHEN,
+        GIT_COMMITTER_DATE=_DATE,
     )
     process = await start_git(folder, *_PLAIN, *arguments, environment=environment)
     _, errors = await communicate(process)
