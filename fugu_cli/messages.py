@@ -345,7 +345,9 @@ class Prompt(Value):
 
     @property
     def estimated_tokens(self) -> float:
-        """Tokens of everything that is read, at most."""
+        """The most tokens that the prompt can have, for money; compaction.prompt_tokens is the
+        likely number, for the context.
+        """
         texts = [self.system, self.reply_schema]
         for item in (*self.messages, *self.tools):
             try:

@@ -121,25 +121,24 @@ def _next_try(
 
     The first choice is an agent that this request has not tried yet, then an agent that is
     available again soon enough, then one whose server asked for a longer pause than may be waited
-    for.
+    for. Until an agent has replied, only one is tried before its time.
     """
-    excluded = log.state.request.failed_agents
-    failures = log.state.request.failed_turns
-    able = [
-        name
-        for name in team.members
-        if name not in team.excluded
-        and name not in over_budget
-        and excluded[name].kind in COOLDOWN_SECONDS
-        and failures[name] < FAILED_TURNS_AFTER_WAITING
-    ]
-    failed_lately = log.state.request.failed_since_reply
-    untried = [name for name in able if name not in failed_lately]
-    may_probe = not log.state.request.probed_since_reply
+    request = log.state.request
+    excluded, failures = request.failed_agents, request.failed_turns
+    able = []
+    for name in team.members:
+        if name in team.excluded or name in over_budget:
+            continue
+        can_recover = excluded[name].kind in COOLDOWN_SECONDS
+        if can_recover and failures[name] < FAILED_TURNS_AFTER_WAITING:
+            able.append(name)
+    untried = [name for name in able if name not in request.failed_since_reply]
+    may_probe = not request.probed_since_reply
     if may_probe:
-        unasked = [name for name in untried if not breaker.server_named(name)]
-        if (name := breaker.tried_longest_ago(unasked)) is not None:
-            return NextTry(name, probe=True)
+        without_named_pause = [name for name in untried if not breaker.server_named(name)]
+        agent = breaker.tried_longest_ago(without_named_pause)
+        if agent is not None:
+            return NextTry(agent, probe=True)
     if seconds_left > 0:
         if team.wait_limit.seconds is None:
             able = [name for name in able if breaker.server_named(name)]
@@ -149,8 +148,10 @@ def _next_try(
         soonest = breaker.soonest(able)
         if soonest is not None and soonest[1] <= seconds_left:
             return NextTry(*soonest)
-    if may_probe and (name := breaker.tried_longest_ago(untried)) is not None:
-        return NextTry(name, probe=True)
+    if may_probe:
+        agent = breaker.tried_longest_ago(untried)
+        if agent is not None:
+            return NextTry(agent, probe=True)
     return None
 
 

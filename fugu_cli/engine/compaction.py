@@ -126,7 +126,9 @@ def within_window(prompt: Prompt, member: Member, tokens: int) -> Prompt:
 
 
 def prompt_tokens(prompt: Prompt) -> int:
-    """Estimate the tokens of a prompt."""
+    """Estimate the likely number of tokens of a prompt, for the context. Budgets count an upper
+    bound (`Prompt.estimated_tokens`).
+    """
     return int(_tokens_beside_messages(prompt) + sum(map(_message_tokens, prompt.messages)))
 
 

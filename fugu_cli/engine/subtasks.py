@@ -214,22 +214,19 @@ class _SubtaskGroup:
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
         """Return the agent that the subagent's file asks for."""
-        model, team = subagent.model if subagent is not None else "", self.context.team
-        if subagent is None or not model:
+        if subagent is None or not subagent.model:
             return _Wish()
+        model, team = subagent.model, self.context.team
         able = [member for name, member in team.members.items() if name not in team.excluded]
         if named := named_agents(model, able):
             return _Wish(named=tuple(named), what=subagent.file.name)
         if model == INHERIT:
-            return _Wish(
-                wished=frozenset({self.turn.assigned.agent}), what="the agent that asks for it"
-            )
+            asker = self.turn.assigned.agent
+            return _Wish(wished=frozenset({asker}), what="the agent that asks for it")
         if model in SLOT_WISHES:
             slot = SLOT_WISHES[model]
-            return _Wish(
-                wished=frozenset(member.name for member in able if member.slot == slot),
-                what=f"a {slot} agent",
-            )
+            of_slot = frozenset(member.name for member in able if member.slot == slot)
+            return _Wish(wished=of_slot, what=f"a {slot} agent")
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
     def _out(self, state: SessionState, wish: _Wish) -> dict[str, Exclusion]:

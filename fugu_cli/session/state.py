@@ -149,7 +149,7 @@ class _SessionFold:
         self.count = max(self.count, until)
 
     def _open(self, events: Sequence[Event], line: int, event: Opened) -> None:
-        """Fold an opening. Earlier payments count at the prices that it names."""
+        """Add an Opened event. Payments so far are counted at the prices that it names."""
         self.openings.append((line, event))
         before, self.pool = self.pool, self.pool | {member.name: member for member in event.pool}
         if not self.paid_agents:

@@ -102,10 +102,9 @@ class IndexFile:
 
     async def name(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """Put entries into the index, each a mode, an id and a path."""
-        stdin = b"".join(
-            os.fsencode(f"{mode} {i}\t{self._prefix}{path}\0") for mode, i, path in entries
-        )
-        if stdin:
+        lines = [f"{mode} {id}\t{self._prefix}{path}\0" for mode, id, path in entries]
+        if lines:
+            stdin = os.fsencode("".join(lines))
             await self._git.run("update-index", "--replace", "-z", "--index-info", stdin=stdin)
 
     async def add(self, paths: Sequence[str]) -> GitOutput:

@@ -146,9 +146,9 @@ def _test_files(root: Path) -> Iterator[tuple[Path, str]]:
     for path in repository_files.walk_files(root, depth=4, limit=5000):
         if NODE_TEST.fullmatch(path.name):
             yield path, read_text(path) or ""
-        elif _JAVASCRIPT_FILE.fullmatch(path.name) and _TEST_FOLDERS & set(
-            path.relative_to(root).parts
-        ):
+            continue
+        is_in_test_folder = not _TEST_FOLDERS.isdisjoint(path.relative_to(root).parts)
+        if is_in_test_folder and _JAVASCRIPT_FILE.fullmatch(path.name):
             text = read_text(path) or ""
             if _imported_runner(text) is not None or _GLOBAL_TEST.search(text):
                 yield path, text

@@ -473,31 +473,35 @@ _POINT = re.compile(r"( *)(not ok|ok) \d+(?: - (.*?))?( # (?:SKIP|TODO)\b.*)?$")
 
 
 def _of_tap(text: str, folder: Path) -> TestOutcomes:
-    """Parse node's TAP, where a test's line follows those of its subtests."""
+    """Parse node's TAP. A test's line follows those of its subtests, which are indented by four
+    more spaces. Details of a test stand between `---` and `...`.
+    """
     results: list[tuple[str, TestOutcome]] = []
     names: list[str] = []
-    inside, ended = "", False
+    """The names of the test that is being read and of those around it."""
+    end_of_details = ""
+    is_whole = False
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip(" "))]
-        if inside:
-            inside = "" if line == f"{inside}..." else inside
+        level = len(indent) // 4
+        is_whole = is_whole or line.startswith("# pass ")
+        if end_of_details:
+            if line == end_of_details:
+                end_of_details = ""
         elif line == f"{indent}---":
-            inside = indent
+            end_of_details = f"{indent}..."
         elif line.startswith(f"{indent}# Subtest: "):
-            names = [
-                *names[: len(indent) // 4],
-                _plain(line.removeprefix(f"{indent}# Subtest: "), folder),
-            ]
+            name = line.removeprefix(f"{indent}# Subtest: ")
+            names = [*names[:level], _plain(name, folder)]
         elif point := _POINT.match(line):
-            path = [*names[: len(indent) // 4], _plain(point.group(3) or "", folder)]
+            path = [*names[:level], _plain(point.group(3) or "", folder)]
             outcome: TestOutcome = "passed"
             if point.group(4):
                 outcome = "skipped"
             elif point.group(2) == "not ok":
                 outcome = "failed"
             results.append((NAME_SEPARATOR.join(path), outcome))
-        ended = ended or line.startswith("# pass ")
-    if not ended:
+    if not is_whole:
         raise ValueError("the report has no end")
     return _worst(results)
 

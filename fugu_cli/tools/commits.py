@@ -56,7 +56,9 @@ class BlobChange:
 
 @dataclass(frozen=True)
 class UserGit:
-    """git in `cwd`, a folder of the working tree at `top`."""
+    """git with the user's own configuration, in `cwd`, a folder of the working tree at `top`.
+    `git_repositories.Git` is for fugu's own store, with no configuration but ours.
+    """
 
     top: Path
     cwd: Path

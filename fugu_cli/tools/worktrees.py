@@ -167,7 +167,9 @@ def _rule_inside(rule: str, folders: Sequence[str]) -> str:
 
 
 async def _git(project: Path, root: Path, *arguments: str) -> str:
-    """Run git in the worktree at `root`. The program is none that lies in `project`."""
+    """Run git in the worktree at `root`, which has a git folder of its own and needs no
+    `git_repositories.Git`. The program comes from outside `project`.
+    """
     process = await start_git(
         project, *GIT_OPTIONS, *arguments, environment=own_environment(), cwd=root
     )

@@ -431,21 +431,18 @@ def _totals(state: SessionState, records: Sequence[Recorded], report: RunReport)
     members = state.pool
     mine = [record.event for record in records if record.seq >= report.since]
     used = costs.usage(mine)
-    parts = [
-        f"{name} {compact_number(total.input)} in"
-        + (f" ({compact_number(total.cached)} cached)" if total.cached else "")
-        + f" {compact_number(total.output)} out"
-        for name, total in used.items()
-    ]
-    turns = len(state.request.turns)
+    parts = []
+    for name, total in used.items():
+        cached = f" ({compact_number(total.cached)} cached)" if total.cached else ""
+        numbers = f"{compact_number(total.input)} in{cached} {compact_number(total.output)} out"
+        parts.append(f"{name} {numbers}")
     cost = known_cost(
         costs.cost(mine, members),
         unpriced=bool(costs.unpriced(mine, members)),
         estimated=costs.is_estimated(mine, members),
     )
-    words = (
-        f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
-    )
+    turns = plural(len(state.request.turns), "turn")
+    words = f"{turns}, {duration(report.milliseconds / 1000)}, {cost}"
     lines = [Text(shorten(", ".join([words, *parts]), 300), "dim")]
     if report.ignored:
         names = sanitize(", ".join(report.ignored))

@@ -63,33 +63,29 @@ def _merge_by_choice(
     *,
     lost: bool,
 ) -> MergeTurns | None:
-    """Return the merge that the merging step chose, None if that step has not finished."""
+    """Return the merge that the merging step chose, None if that step has not finished. If the step
+    made no choice, the first of the turns `among` is taken.
+    """
+
+    def merge(chosen: int, reason: str) -> MergeTurns:
+        return MergeTurns(workflow.number, turns, chosen, reason)
+
     group = [turn for turn in workflow.turns if turn.number in turns]
     step = _merging_step(workflow, group)
     if step is None:
-        return MergeTurns(workflow.number, turns, among[0], "the first one")
+        return merge(among[0], "the first one")
     finished = [turn for turn in workflow.tries(step) if is_done(turn)]
     if not finished:
-        if not lost:
-            return None
-        why = f"step {step + 1} came to nothing: the first one"
-        return MergeTurns(workflow.number, turns, among[0], why)
-    turn, step_number = finished[-1], finished[-1].assigned.step + 1
+        return merge(among[0], f"step {step + 1} came to nothing: the first one") if lost else None
+    turn = finished[-1]
+    label = f"step {turn.assigned.step + 1}"
     if turn.changes:
-        return MergeTurns(
-            workflow.number, turns, 0, f"step {step_number} wrote its own from what it read"
-        )
-    names = {change_name(state, number): number for number in among}
-    if (name := named_choice(turn)) in names:
-        return MergeTurns(
-            workflow.number,
-            turns,
-            names[name],
-            f"chosen by {turn.assigned.agent} in step {step_number}",
-        )
-    return MergeTurns(
-        workflow.number, turns, among[0], f"step {step_number} named none of them: the first one"
-    )
+        return merge(0, f"{label} wrote its own from what it read")
+    choice = named_choice(turn)
+    for number in among:
+        if change_name(state, number) == choice:
+            return merge(number, f"chosen by {turn.assigned.agent} in {label}")
+    return merge(among[0], f"{label} named none of them: the first one")
 
 
 def _best_by_tests(state: SessionState, group: Sequence[Turn]) -> tuple[list[int], str]:

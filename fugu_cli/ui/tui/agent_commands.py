@@ -48,19 +48,20 @@ async def show_pool(controller: SessionController, argument: str) -> None:
     if argument:
         await pin_agent(controller, argument)
         return
+    team = controller.session.team
+    unavailable = team.breaker.unavailable() if team.breaker is not None else {}
     choices = [Choice(AUTO, AUTO, "the coordinator decides")]
-    breaker = controller.session.team.breaker
-    unavailable = breaker.unavailable() if breaker is not None else {}
-    for name, member in controller.session.team.members.items():
-        price = (
-            f"{money(member.price.input)}/{money(member.price.output)}"
-            if member.price
-            else "price unknown"
-        )
+    for name, member in team.members.items():
+        price = "price unknown"
+        if member.price:
+            price = f"{money(member.price.input)}/{money(member.price.output)}"
         details = [member.slot, member.model, price]
-        details += ["pinned"] if controller.work.pinned == name else []
-        details += ["excluded"] if name in controller.session.excluded else []
-        details += [f"unavailable, {unavailable[name].message}"] if name in unavailable else []
+        if controller.work.pinned == name:
+            details.append("pinned")
+        if name in controller.session.excluded:
+            details.append("excluded")
+        if name in unavailable:
+            details.append(f"unavailable, {unavailable[name].message}")
         choices.append(Choice(name, name, " · ".join(details)))
     picked = await controller.view.dialogs.pick(
         "The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"}
@@ -68,7 +69,10 @@ async def show_pool(controller: SessionController, argument: str) -> None:
     if picked is None:
         return
     key, name = picked
-    await (exclude_agent if key == "ctrl+e" and name != AUTO else pin_agent)(controller, name)
+    if key == "ctrl+e" and name != AUTO:
+        await exclude_agent(controller, name)
+    else:
+        await pin_agent(controller, name)
 
 
 async def pin_agent(controller: SessionController, argument: str) -> None:
