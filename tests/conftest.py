@@ -32,6 +32,7 @@ subprocess.Popen = forked.Popen  # type: ignore[misc]  # fugu is forked, other p
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "passive"
 )  # torch's threads must not spin while other tests run
+os.environ.setdefault("TEXTUAL_FPS", "20")  # drawing is half of what a test of a screen costs
 if hasattr(signal, "SIGHUP"):
     signal.signal(
         signal.SIGHUP, signal.SIG_DFL
