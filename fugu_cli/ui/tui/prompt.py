@@ -160,7 +160,7 @@ class PromptInput(TextArea):
     def type_letter(self, letter: str) -> None:
         """Take the focus and insert a letter that was typed while another widget had it."""
         self.typed_at = time.monotonic()
-        self.focus()
+        self.screen.set_focus(self)  # `focus` comes too late for letters that follow at once
         self.insert(letter)
 
     def action_send(self) -> None:

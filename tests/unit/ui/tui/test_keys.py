@@ -490,6 +490,26 @@ def test_the_marked_outcome_has_keys(play: Callable[..., FuguApp]) -> None:
     play(what, script=ASKS, size=(130, 30))
 
 
+def test_letters_that_come_at_once_go_to_the_prompt_in_their_order(
+    play: Callable[..., FuguApp],
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        conversation, status = app.main.query_one(Conversation), app.main.query_one(StatusBar)
+        app.main.enter("write it")
+        await until(lambda: app.main.query_one(Approval).has_focus)
+        await pilot.press("y")
+        await until(lambda: "f6 diff" in status.standing.hint)
+        await pilot.press("f6")
+        await until(lambda: conversation.chosen == conversation.card is not None)
+        for letter in "how does it count":
+            app.post_message(events.Key("space" if letter == " " else letter, letter))
+        await until(lambda: prompt(app).text.endswith("nt"))
+        assert prompt(app).text == "how does it count"
+        assert not isinstance(app.screen, Confirm)
+
+    play(what, script=ASKS, size=(130, 30))
+
+
 def test_the_outcome_of_an_earlier_request_shows_its_diff_and_its_turns(
     play: Callable[..., FuguApp], shown: Callable[[App[int]], str]
 ) -> None:
