@@ -1,4 +1,4 @@
-"""Finds in a test runner's output what a failing test asserted."""
+"""Finds in a test runner's output which tests failed, and what a failing test asserted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,24 @@ ASSERTION = re.compile(
 )
 SECTION_LINES = 60
 """Lines below the name of a test in which its assertion is looked for."""
+
+FAILING = (
+    re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE),  # pytest
+    re.compile(r"^(?:FAIL|ERROR): \w+ \((\w+(?:\.\w+)+)\)$", re.MULTILINE),  # unittest
+    re.compile(r"^test (\S+) \.\.\. FAILED$", re.MULTILINE),  # cargo
+    re.compile(r"^--- FAIL: (\S+) \(", re.MULTILINE),  # go
+)
+"""Lines of runners that name a failing test."""
+
+
+def failing_tests(output: str) -> list[str]:
+    """Return the failing tests that a runner's output names; none if it names them in no known
+    way.
+    """
+    for pattern in FAILING:
+        if names := pattern.findall(output):
+            return list(dict.fromkeys(names))
+    return []
 
 
 def assertion_of(test: str, failing: Sequence[str], output: str) -> str:

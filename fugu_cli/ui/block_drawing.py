@@ -37,7 +37,7 @@ from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import find_verdict
-from fugu_cli.testing.assertions import assertion_of
+from fugu_cli.testing.assertions import assertion_of, failing_tests
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.blocks import (
     Block,
@@ -392,7 +392,8 @@ def _folded_result(
     call: Call, result: ToolRan, width: int, palette: Palette, *, has_keys: bool
 ) -> list[StyledLine]:
     if result.tests is not None and result.tests.failing:
-        return _set_off(_failing_tests(result, has_keys=has_keys), width, palette)
+        named = _named_failures(result.tests.failing, result.output, has_keys=has_keys)
+        return _set_off("\n".join(named), width, palette)
     if call.tool in (RUN_TESTS, RUN_CHECK, TESTS_BEFORE) or result.job:
         return []
     if facts_of(call.tool).command:
@@ -408,13 +409,17 @@ LAST_LINES, NAMED_FAILURES = 3, 3
 
 
 def _last_lines(result: ToolRan, *, has_keys: bool) -> str:
-    """Return the end of what a command printed, and how many lines of it stand above that."""
+    """Return the end of what a command printed, and how many lines of it stand above that. Where
+    tests failed, they stand in the place of the last lines but one.
+    """
     lines = sanitize_for_screen(result.output).split("\n")
-    if lines[-1] == "[exit code 0]":
+    failing = [] if result.ok else failing_tests("\n".join(lines))
+    if lines[-1] == "[exit code 0]" or failing:
         lines.pop()
     printed = [number for number, line in enumerate(lines) if line.strip()]
-    last = printed[-LAST_LINES:]
-    shown = [_shortened(lines[number]) for number in last]
+    last = printed[-1:] if failing else printed[-LAST_LINES:]
+    shown = _named_failures(failing, result.output, has_keys=has_keys)
+    shown += [_shortened(lines[number]) for number in last]
     hidden = last[0] if last else 0
     if result.omitted_lines:
         hidden += result.omitted_lines - 1  # a note in the output stands for them
@@ -423,11 +428,9 @@ def _last_lines(result: ToolRan, *, has_keys: bool) -> str:
     return "\n".join(shown)
 
 
-def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
+def _named_failures(failing: Sequence[str], output: str, *, has_keys: bool) -> list[str]:
     """Return the names of failing tests, each with the assertion that its runner reports."""
-    assert result.tests is not None
-    failing = result.tests.failing
-    output = sanitize_for_screen(result.output)
+    output = sanitize_for_screen(output)
     lines = []
     for test in failing[:NAMED_FAILURES]:
         assertion = assertion_of(test, failing, output)
@@ -435,7 +438,7 @@ def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
     if len(failing) > NAMED_FAILURES:
         more = _folded(len(failing) - NAMED_FAILURES, "failing test", has_keys=has_keys)
         lines.append(f"+{more}")
-    return "\n".join(lines)
+    return lines
 
 
 def _folded(count: int, thing: str, *, has_keys: bool) -> str:

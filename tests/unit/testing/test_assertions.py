@@ -1,8 +1,8 @@
-"""The assertion of a failing test, found in what its runner printed."""
+"""Failing tests and their assertions, found in what a runner printed."""
 
 import pytest
 
-from fugu_cli.testing.assertions import assertion_of
+from fugu_cli.testing.assertions import assertion_of, failing_tests
 
 PYTEST = """\
 _____ test_rate[2-3] _____
@@ -56,3 +56,22 @@ def test_the_assertion_of_a_failing_test_is_found(
     output: str, test: str, others: tuple[str, ...], assertion: str
 ) -> None:
     assert assertion_of(test, (test, *others), output) == assertion
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        (
+            "FAILED a.py::test_a[x y] - assert 1\n +  where 1 = f()\nFAILED a.py::test_b\n",
+            ["a.py::test_a[x y]", "a.py::test_b"],
+        ),
+        (UNITTEST, ["test_cart.CartTest.test_total"]),
+        (GO, ["TestAdd", "TestSub"]),
+        ("test adds ... FAILED\ntest subs ... ok\n", ["adds"]),
+        ("FAILED to connect: no route\n", []),
+    ],
+)
+def test_failing_tests_are_found_by_the_lines_that_name_them(
+    output: str, names: list[str]
+) -> None:
+    assert failing_tests(output) == names

@@ -767,6 +767,29 @@ def test_a_folded_command_counts_the_lines_that_it_printed() -> None:
     assert "    … 1,601 more lines …" in unfolded
 
 
+def test_a_folded_command_names_the_tests_that_failed_in_it() -> None:
+    output = """\
+>       assert price(2) == 6
+E       assert 4.2 == 6
+FAILED tests/test_rates.py::test_express - assert 4.2 == 6
+ +  where 4.2 = price(2, express=True)
+FAILED tests/test_rates.py::test_share - assert 19.9 == 18
+ +  where 19.9 = invoice(5)
+2 failed, 3 passed in 0.50s
+[exit code 1]"""
+    call = Call.make("1", "bash", command="python -m pytest -q")
+    ran = ToolRan(turn=1, call=call, output=output, ok=False)
+    permitted = Permitted(turn=1, call=call, allowed=True, by="policy")
+    block = ToolBlock(call, permitted, result=ran)
+    folded = text(block_drawing.tool_lines(block, 80, DARK, unfolded=False, terminal=80))
+    assert [line.strip() for line in folded[1:]] == [
+        "✗ tests/test_rates.py::test_express: assert 4.2 == 6",
+        "✗ tests/test_rates.py::test_share: assert 19.9 == 18",
+        "2 failed, 3 passed in 0.50s",
+        "+6 lines (ctrl+o)",
+    ]
+
+
 def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_for() -> None:
     blocks = blocks_of(
         Opened(version="1", repo="/work"),
