@@ -277,7 +277,14 @@ def tool_lines(
     """Return one line for the call, and below it a change's diff, a running tool's newest output,
     or if `unfolded` the result.
     """
-    lines = [justified_line(*_tool_head(block, palette), width)]
+    left, right = _tool_head(block, palette)
+    denial = "" if block.permitted.allowed else _denial(block.permitted)
+    fits = cell_len(denial) + sum(cell_len(text) for text, _ in left) + 2 <= width
+    if denial and fits:
+        left.append((f"  {denial}", palette.warn))
+    lines = [justified_line(left, right, width)]
+    if denial and not fits:
+        lines += indent_lines(wrap_lines(denial, width - 4, palette.warn), ("    ", ""))
     target = escape_for_approval(block.target)
     if unfolded and (
         "\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME
@@ -314,8 +321,6 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
             left.append((f" {target}", style))
     if block.cut and block.result is None:
         left.append(("  interrupted", palette.warn))
-    if not block.permitted.allowed:
-        left.append((f"  {_denial(block.permitted)}", palette.warn))
     added, removed = patches.patch_size(_patch(block))
     right: list[StyledPart] = []
     if added or removed:
@@ -329,7 +334,7 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
 
 def _denial(permitted: Permitted) -> str:
     """Return who denied the call and why. The reason of a rule is left out if the user decided."""
-    reason = flatten(escape_for_approval(permitted.reason), 200)
+    reason = flatten(escape_for_approval(permitted.reason), 400)
     if permitted.by != "user":
         return f"not allowed: {reason}"
     if reason.startswith(SAID_NO):
@@ -360,9 +365,6 @@ def _below(
     result = block.result
     if result is None:
         text = block.live or block.inside
-        denied = not block.permitted.allowed
-        if not text and unfolded and denied and cell_len(block.permitted.reason) > width // 3:
-            text = block.permitted.reason
         if not text.strip():
             return []
         tail = sanitize_for_screen(text).rstrip("\n").split("\n")[-LIVE_LINES:]
@@ -589,11 +591,15 @@ GAP = Fragment(lambda width, palette: [BLANK], exact=1)
 
 
 def has_gap_before(blocks: Sequence[Block], index: int) -> bool:
-    """Return whether a blank line precedes this block. Text after a row of tool calls is set apart."""
+    """Return whether a blank line precedes this block. Text after a row of tool calls is set apart,
+    and so is a reply from the heading of its turn.
+    """
     block = blocks[index]
     if isinstance(block, ToolBlock | RequestBlock) or is_empty(block):
         return False
     before = next((blocks[at] for at in range(index - 1, -1, -1) if not is_empty(blocks[at])), None)
+    if isinstance(before, DecisionBlock):
+        return isinstance(block, ReplyBlock)
     return isinstance(before, ToolBlock)
 
 
@@ -644,9 +650,10 @@ def group_lines(
     """Draw the line that the calls share, and below it the failing tests."""
     is_checks = calls[0].evidence
     signs = [_sign(call, palette) for call in calls if call.call.tool != TESTS_BEFORE]
-    sign, tone = max(
-        signs, key=lambda sign: SIGN_ORDER.index(sign[0]), default=("…", palette.accent)
-    )
+    if not signs:  # only the failing tests were run, on the files as they were
+        is_running = any(call.result is None for call in calls)
+        signs = [("…", palette.accent) if is_running else ("·", palette.dim)]
+    sign, tone = max(signs, key=lambda sign: SIGN_ORDER.index(sign[0]))
     left: list[StyledPart] = [(f"  {sign} ", tone)]
     if is_checks:
         left += [("checks: ", f"bold {palette.text}"), (checks_text(calls), tone)]
@@ -658,7 +665,8 @@ def group_lines(
     lines = [justified_line(left, [(took, palette.dim)], width)]
     for result in results if is_checks else ():
         if result.call.tool == RUN_TESTS and result.tests is not None and result.tests.failing:
-            lines += _set_off(_failing_tests(result, has_keys=has_keys), width, palette)
+            named = _named_failures(result.tests.failing, result.output, has_keys=has_keys)
+            lines += _set_off("\n".join(named), width, palette)
         for note in file_notes(result):
             lines += indent_lines(wrap_lines(note, width - 4, palette.warn), ("    ", ""))
     return lines

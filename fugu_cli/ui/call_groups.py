@@ -94,7 +94,18 @@ def checks_text(calls: Sequence[ToolBlock]) -> str:
             added, removed = patches.patch_size(output)
             is_cut = "\n[... " in output
             parts.append("a long diff" if is_cut else f"diff +{added} -{removed}")
-    return ", ".join(parts) or "running the tests that fail on the files as they were"
+    return ", ".join(parts) or _before_text(calls)
+
+
+def _before_text(calls: Sequence[ToolBlock]) -> str:
+    """Return how the failing tests stood before the request."""
+    results = [block.result for block in calls]
+    reports = [result.tests for result in results if result is not None and result.tests]
+    if None in results:
+        return "running the tests that fail on the files as they were"
+    failed = sum(report.failed for report in reports)
+    passed = sum(report.passed for report in reports)
+    return f"on the files as they were: {failed} of them failed, {passed} passed"
 
 
 def _tests_text(block: ToolBlock, output: str) -> str:

@@ -20,6 +20,7 @@ from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session.events import (
     FileChange,
     Finished,
+    Interrupted,
     Recorded,
     Replied,
     Steered,
@@ -313,8 +314,9 @@ class SessionController:
             self.session.servers.ask_line = self.view.dialogs.enter_text
         self.session.warm()
         self.notes.warn(self.session.library.notes)
-        turns = self.session.log.state.request.turns
-        says_so = bool(turns) and turns[-1].interrupted  # the conversation ends with that note
+        turns, events = self.session.log.state.request.turns, self.session.log.events
+        # the conversation ends with a note then; a lost call is recorded for no turn
+        says_so = (bool(turns) and turns[-1].interrupted) or isinstance(events[-1], Interrupted)
         if is_unfinished(self.session) and not self.work.running and not says_so:
             self.say("this request was not finished: /continue goes on", "warn")
         self._plan = asyncio.get_running_loop().create_task(self.work.answer_open_plan())

@@ -71,7 +71,5 @@ def test_the_assertion_of_a_failing_test_is_found(
         ("FAILED to connect: no route\n", []),
     ],
 )
-def test_failing_tests_are_found_by_the_lines_that_name_them(
-    output: str, names: list[str]
-) -> None:
+def test_failing_tests_are_found_by_the_lines_that_name_them(output: str, names: list[str]) -> None:
     assert failing_tests(output) == names

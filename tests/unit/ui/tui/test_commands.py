@@ -16,7 +16,18 @@ from textual import events
 
 from fugu_cli.extensions.hook_runner import HookRunner, Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
-from fugu_cli.session.events import Asked, Finished, Undone
+from fugu_cli.session import store
+from fugu_cli.session.events import (
+    RECORDED,
+    Asked,
+    Assigned,
+    Event,
+    Finished,
+    Interrupted,
+    Opened,
+    Recorded,
+    Undone,
+)
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.approval import Approval
@@ -572,6 +583,29 @@ def test_export_writes_markdown_and_overwrites_nothing(
         "```diff\n--- src/add.py\n+++ src/add.py\n@@ -1 +1 @@\n-    return a - b\n+    return a "
         "+ b\n```" in text
     )
+
+
+def test_a_request_whose_call_was_lost_is_announced_once(
+    play: Callable[..., None], opener: DemoSessionOpener
+) -> None:
+    folder = store.session_folder(opener.data, opener.root)
+    folder.mkdir(parents=True)
+    events: list[Event] = [
+        Opened(version="1", repo=str(opener.root)),
+        Asked(text="go"),
+        Assigned(turn=1, agent="small", role="worker", by="cascade"),
+        Interrupted(turn=0, agent="small", reason="fugu was killed"),
+    ]
+    records = [Recorded(seq=seq, at=float(seq), event=event) for seq, event in enumerate(events)]
+    lines = b"".join(RECORDED.dump_json(record) + b"\n" for record in records)
+    (folder / "20251009-085320-cafe.jsonl").write_bytes(lines)
+
+    async def what(hand: Hand) -> None:
+        await hand.type("/resume 20251009-085320-cafe")
+        await hand.sees("interrupted; /continue goes on")
+        assert "this request was not finished" not in hand.text
+
+    play(what)
 
 
 def test_an_unfinished_request_is_announced_and_continued(

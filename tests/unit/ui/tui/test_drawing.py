@@ -26,9 +26,11 @@ from fugu_cli.session.events import (
     Role,
     Steered,
     SteeringGiven,
+    TestReport,
     ToolRan,
     Undone,
 )
+from fugu_cli.session.outcome import TESTS_BEFORE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import block_drawing, diff_drawing, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
@@ -743,6 +745,19 @@ def test_a_wrapped_item_of_the_todo_list_has_one_sign() -> None:
     assert all(cell_len(line) <= 50 for line in drawn)
 
 
+def test_the_reason_why_a_call_was_not_allowed_is_never_cut() -> None:
+    def drawn(width: int) -> list[str]:
+        call = Call.make("1", "bash", command="rm -rf ~/.cache/pip")
+        reason = "it deletes outside the repository: ~/.cache/pip"
+        permitted = Permitted(turn=1, call=call, allowed=False, by="policy", reason=reason)
+        block = ToolBlock(call, permitted)
+        return text(block_drawing.tool_lines(block, width, DARK, unfolded=False, terminal=width))
+
+    denial = "not allowed: it deletes outside the repository: ~/.cache/pip"
+    assert drawn(100) == [f"  ⊘ bash rm -rf ~/.cache/pip  {denial}"]
+    assert drawn(70) == ["  ⊘ bash rm -rf ~/.cache/pip", f"    {denial}"]
+
+
 def test_a_folded_command_counts_the_lines_that_it_printed() -> None:
     kept = [
         *map(str, range(1, 301)),
@@ -820,6 +835,23 @@ def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_f
     assert [line for line in drawn(unfolded=True) if line.startswith("✓ read")] == [
         "✓ read rates.py", "✓ read test_rates.py", "✓ read alone.py"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ran", "line"),
+    [
+        (False, "… checks: running the tests that fail on the files as they were"),
+        (True, "· checks: on the files as they were: 2 of them failed, 1 passed"),
+    ],
+)
+def test_the_failing_tests_on_the_files_as_they_were_have_a_line(ran: bool, line: str) -> None:
+    call = Call.make("1", TESTS_BEFORE)
+    report = TestReport(failed=2, passed=1, by_id=True)
+    result = ToolRan(turn=1, call=call, output="", ok=True, tests=report) if ran else None
+    permitted = Permitted(turn=1, call=call, allowed=True, by="evidence")
+    block = ToolBlock(call, permitted, result=result)
+    drawn = text(block_drawing.group_lines([block], 80, DARK, has_keys=True))
+    assert drawn[0].strip() == line
 
 
 def test_a_new_file_has_no_empty_half_and_is_copied_without_numbers_and_signs() -> None:
