@@ -41,6 +41,8 @@ from fugu_cli.session.verdicts import (
 Slot = Literal["cheap", "middle", "strong"]
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 
+OTHER_KEY_HINT = "`fugu login` keeps another key."
+"""The next step where the key of each agent was refused."""
 RECENT_REQUESTS = 3
 """An agent that failed in one of the newest requests gives way to another one in its slot."""
 
@@ -331,10 +333,9 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
             message=f"no connection to {', '.join(hosts)}. {UNREACHABLE_HINT}",
             unreachable=tuple(hosts),
         )
-    return Finished(
-        reason="failed",
-        message=f"all models are unavailable ({reasons}). `fugu pool check` tries each one.",
-    )
+    is_key_refused = bool(excluded) and all(why.kind == "refused" for why in excluded.values())
+    hint = OTHER_KEY_HINT if is_key_refused else "`fugu pool check` tries each one."
+    return Finished(reason="failed", message=f"all models are unavailable ({reasons}). {hint}")
 
 
 def _given_up(state: SessionState, why: str) -> Finished:

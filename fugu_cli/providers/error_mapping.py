@@ -304,7 +304,10 @@ def error_in_stream(endpoint: ModelEndpoint, parsed: object) -> AgentError:
             status = STATUS_OF_TYPE[part]
             break
     return error_of_status(
-        endpoint, status, f"{message} ({kind})" if kind else message, retry_delay(message)
+        endpoint,
+        status,
+        f"{message.rstrip('.')} ({kind})" if kind else message,
+        retry_delay(message),
     )
 
 

@@ -436,7 +436,7 @@ async def _status_error(endpoint: ModelEndpoint, response: httpx.Response) -> Ag
         window = error_mapping.reset_in_body(text, time)
         after = max(after or 0.0, window) if window is not None else after
     if error_type:
-        message = f"{message} ({error_type})"
+        message = f"{message.rstrip('.')} ({error_type})"
     return error_mapping.error_of_status(endpoint, response.status_code, message, after)
 
 

@@ -366,6 +366,7 @@ def _ansi_line(line: StyledLine, system: ColorSystem | None) -> str:
 COMMANDS = {
     "`fugu run --continue`": "/continue",
     "`fugu models pull`": "/login",
+    "`fugu login` keeps another key.": "/login keeps another key, /retry NAME tries one as it is.",
     "`fugu login`": "/login",
     "`fugu doctor`": "/doctor",
     "`fugu pool` shows": "/pool shows",
@@ -373,6 +374,7 @@ COMMANDS = {
     "`fugu undo`": "/undo",
     "another one with `--agent`": "another one with /model",
     "`--opt-out ": "`/exclude ",
+    "`fugu pool check` tries each one": "/retry tries them again",
     "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }
 """Shell commands and their slash commands inside the interface."""

@@ -612,6 +612,14 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
             return False
 
 
+def _same_failure(event: Failed, request: RequestState) -> Failed | None:
+    """Return the request's first failure of another agent with the same message."""
+    for earlier in request.events:
+        if isinstance(earlier, Failed) and earlier.message == event.message:
+            return earlier if earlier.what != event.what else None
+    return None
+
+
 def event_block(event: Event, request: RequestState) -> Block | None:
     """Return the block of an event that has one of its own, else None. `request` is the request of
     the event, up to it.
@@ -620,6 +628,8 @@ def event_block(event: Event, request: RequestState) -> Block | None:
         case Planned():
             return PlanBlock(event, workflow_text.round_reason(event, request))
         case Failed():
+            if same := _same_failure(event, request):
+                return NoteBlock(f"{event.what} failed as {same.what} did", "bad")
             why = excerpt(event.message, FAILURE_CHARACTERS, "the session's log has all of it")
             return NoteBlock(f"{event.what} failed: {why}", "bad")
         case SteeringGiven():

@@ -126,7 +126,7 @@ def test_an_agent_that_fails_ends_its_own_baseline(tmp_path: Path) -> None:
     assert end(events) == Finished(
         reason="failed",
         message="all models are unavailable (small: refused: the key was refused; set another). "
-        "`fugu pool check` tries each one.",
+        "`fugu login` keeps another key.",
     )
 
 

@@ -170,6 +170,6 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
     assert found == Finished(
         reason="failed",
         message="all models are unavailable (small: refused: 401; coder: refused: 401; strong: refused: 401). "
-        "`fugu pool check` tries each one.",
+        "`fugu login` keeps another key.",
     )
     assert end([*BROKEN, *failed[:4]]) is None

@@ -42,7 +42,7 @@ REFUSALS = {
     "a wrong key said with 400": (
         httpx.Response(400, json=[{"error": {"message": "API key not valid.", "status": "INVALID_ARGUMENT"}}]),
         ("refused", False, "strong: the key in EXAMPLE_KEY was refused by api.example.org (400): "
-         "API key not valid. (INVALID_ARGUMENT)"),
+         "API key not valid (INVALID_ARGUMENT)"),
     ),
     "no credit": (
         httpx.Response(402, json={"error": {"message": "Insufficient Balance"}}),
@@ -51,12 +51,12 @@ REFUSALS = {
     "an exhausted quota": (
         httpx.Response(429, json={"error": {"message": "You exceeded it.", "type": "insufficient_quota"}}),
         ("credit", False, "strong: the account at api.example.org has no credit left (429): "
-         "You exceeded it. (insufficient_quota)"),
+         "You exceeded it (insufficient_quota)"),
     ),
     "an account that does not pay": (
         httpx.Response(429, json={"error": {"message": "Not active.", "code": "billing_not_active"}}),
         ("credit", False, "strong: the account at api.example.org has no credit left (429): "
-         "Not active. (billing_not_active)"),
+         "Not active (billing_not_active)"),
     ),
     "a key whose limit is spent": (
         httpx.Response(403, json={"error": {"message": "Key limit exceeded (total limit)."}}),
@@ -67,7 +67,7 @@ REFUSALS = {
         httpx.Response(400, json={"error": {"message": "Provider returned error", "code": 400, "metadata": {
             "provider_name": "Elsewhere", "raw": '{"error": {"message": "`temperature` is deprecated."}}'}}}),
         ("invalid", False, "strong: api.example.org does not accept the request (400): "
-         "Provider returned error: `temperature` is deprecated. (400)"),
+         "Provider returned error: `temperature` is deprecated (400)"),
     ),
     "more than Anthropic's model reads": (
         httpx.Response(400, json={"error": {"message": "input length and `max_tokens` exceed context limit: 9 > 8"}}),

@@ -492,6 +492,17 @@ def test_a_failure_is_shown_with_what_to_do_about_it(repeats: int) -> None:
     assert not any("\x1b" in line for line in lines) and len(lines) < 60
 
 
+def test_a_failure_like_that_of_another_agent_is_told_in_short() -> None:
+    message = "the key in KEY was refused by host (401): Incorrect API key"
+    failures = [
+        Failed(turn=turn, what=name, kind="refused", message=message)
+        for turn, name in enumerate(("haiku", "gpt"), start=1)
+    ]
+    first, second = blocks_of(Asked(text="go"), *failures)[-2:]
+    assert isinstance(first, NoteBlock) and first.text == f"haiku failed: {message}"
+    assert isinstance(second, NoteBlock) and second.text == "gpt failed as haiku did"
+
+
 def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_commands() -> None:
     def end(*facts: Event) -> list[str]:
         block = blocks_of(Asked(text="go"), *facts)[-1]
