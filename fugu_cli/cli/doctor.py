@@ -64,18 +64,19 @@ class Finding:
 
 
 def doctor() -> int:
-    """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for
-    the configuration.
+    """Print the findings. Return 0 if a run can work here, 1 if the configuration is at fault, and 2
+    if something else that a run needs is missing.
     """
     findings = list(_check_all(current_path()))
     print(report(findings))
-    if any(finding.state == "missing" and finding.what == "configuration" for finding in findings):
+    missing = [finding.what for finding in findings if finding.state == "missing"]
+    if "configuration" in missing:
         return 1
-    return 2 if any(finding.state == "missing" for finding in findings) else 0
+    return 2 if missing else 0
 
 
 def report(findings: Iterable[Finding] | None = None) -> str:
-    """Return the findings as lines of text. None stands for the findings of now."""
+    """Return the findings as lines of text; without `findings`, check the current folder."""
     rows = list(_check_all(current_path()) if findings is None else findings)
     width = max(len(finding.what) for finding in rows)
     lines = []
@@ -158,20 +159,15 @@ def _torch() -> Finding:
 
 def _configuration(loaded: LoadedConfig) -> Iterator[Finding]:
     files = ", ".join(str(path) for path in loaded.files) or "no .fugurc: the defaults"
-    yield Finding(
-        "ok", "configuration", files + ("" if not loaded.trusted else "; this folder is trusted")
-    )
+    trusted = "; this folder is trusted" if loaded.trusted else ""
+    yield Finding("ok", "configuration", f"{files}{trusted}")
     if loaded.managed is not None:
         settings = "; ".join(loaded.managed.described()) or "it limits nothing"
         yield Finding("ok", "managed", f"{MANAGED_FILE}: {settings}")
     for note in loaded.notes:
         yield Finding("note", "configuration", note)
-    names = detected_keys(os.environ)
-    yield Finding(
-        "ok",
-        "keys",
-        ", ".join(names) if names else "none of the known ones is set; `fugu login` keeps one",
-    )
+    keys = ", ".join(detected_keys(os.environ))
+    yield Finding("ok", "keys", keys or "none of the known ones is set; `fugu login` keeps one")
 
 
 def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -183,25 +179,25 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
     yield Finding("ok", "pool", ", ".join(f"{entry.name} ({entry.slot})" for entry in entries))
     for entry in unusable_entries(loaded.config, os.environ):
         yield Finding("note", "pool", f"{entry.name} is left out", entry.reason)
-    for unready in unready_services(os.environ) if not loaded.config.agents else ():
-        yield Finding(
-            "note", "pool", f"{unready.name} brings no agent", "`fugu pool` says what to add"
-        )
-    store = Store(loaded.config.cache)
+    if not loaded.config.agents:
+        for service in unready_services(os.environ):
+            yield Finding(
+                "note", "pool", f"{service.name} brings no agent", "`fugu pool` says what to add"
+            )
     names = needed_models(loaded.config, os.environ)
-    gone = [name for name in names if store.find(name) is None]
-    if names and (fault := missing_package()) is not None:
-        others = any(entry.provider != "local" for entry in entries)
-        yield Finding("note" if others else "missing", "models", str(fault), fault.hint)
-    elif gone:
-        others = any(entry.model not in gone for entry in entries)
-        yield Finding(
-            "note" if others else "missing",
-            "models",
-            f"not here: {', '.join(gone)}",
-            "fugu models pull",
-        )
-    elif names:
+    if not names:
+        return
+    store = Store(loaded.config.cache)
+    missing = [name for name in names if store.find(name) is None]
+    fault = missing_package()
+    if fault is not None:
+        can_work = any(entry.provider != "local" for entry in entries)
+        yield Finding("note" if can_work else "missing", "models", str(fault), fault.hint)
+    elif missing:
+        can_work = any(entry.model not in missing for entry in entries)
+        message = f"not here: {', '.join(missing)}"
+        yield Finding("note" if can_work else "missing", "models", message, "fugu models pull")
+    else:
         yield Finding("ok", "models", f"{', '.join(names)} in {store.folder}")
 
 

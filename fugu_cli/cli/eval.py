@@ -494,22 +494,23 @@ def _report_folders(flags: EvalFlags, folders: Sequence[Path]) -> int:
     sources = {task: setup.sources.get(task, "tasks") for task in setup.tasks}
     rows: dict[tuple[str, str, int], RolloutOutcome] = {}
     repeated = 0
+    checks: list[TaskCheck] = []
     for folder in folders:
+        checks += results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
         for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome):
-            repeated += (row.arm, row.task, row.seed) in rows
-            rows.setdefault((row.arm, row.task, row.seed), row)
+            key = (row.arm, row.task, row.seed)
+            if key in rows:
+                repeated += 1
+            else:
+                rows[key] = row
     if repeated:
         say_progress(f"in several folders and counted once: {plural(repeated, 'rollout')}")
-    checks = [
-        check
-        for folder in folders
-        for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
-    ]
     arms = sorted({row.arm for row in rows.values()}, key=runner.report_order)
-    arms = [arm for arm in arms if not flags.arms or arm in flags.arms]
-    out = flags.out or (folders[0] if len(folders) == 1 else Path("fugu-eval"))
-    out.mkdir(parents=True, exist_ok=True)
-    _report_rows(out.resolve(), list(rows.values()), checks, sources, arms, setup)
+    if flags.arms:
+        arms = [arm for arm in arms if arm in flags.arms]
+    report_folder = flags.out or (folders[0] if len(folders) == 1 else Path("fugu-eval"))
+    report_folder.mkdir(parents=True, exist_ok=True)
+    _report_rows(report_folder.resolve(), list(rows.values()), checks, sources, arms, setup)
     return 0
 
 
@@ -528,28 +529,22 @@ def _report_rows(
     rows.sort(key=lambda row: arms.index(row.arm))
     summary = summarise(rows, sources)
     checks = {check.task: check for check in all_checks}
-    refused = [
-        check for name in sources if (check := checks.get(name)) is not None and check.refused
-    ]
+    refused = [checks[task] for task in sources if task in checks and checks[task].refused]
+    judged_tasks = len(sources) - len(refused)
+    suites = ", ".join(dict.fromkeys(sources.values()))
     seeds = max([seeds, *(row.seed + 1 for row in rows)])
+    agents = [f"{member.name} ({member.model}, {member.slot})" for member in setup.pool]
+    limits = [f"{name} {value}" for name, value in setup.settings.items() if value != "None"]
     facts = {
         "fugu": __version__,
-        "pool": ", ".join(
-            f"{member.name} ({member.model}, {member.slot})" for member in setup.pool
-        ),
-        "tasks": (
-            f"{len(sources) - len(refused)} of "
-            f"{', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)"
-        ),
-        "limits": ", ".join(
-            f"{name} {value}" for name, value in setup.settings.items() if value != "None"
-        ),
+        "pool": ", ".join(agents),
+        "tasks": f"{judged_tasks} of {suites}; {seeds} seed(s)",
+        "limits": ", ".join(limits),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
     notes = [f"Refused: {check.task}: {check.refused}." for check in refused]
-    left = (len(sources) - len(refused)) * len(arms) * seeds - sum(
-        row.task in sources for row in rows
-    )
+    measured = sum(row.task in sources for row in rows)
+    left = judged_tasks * len(arms) * seeds - measured
     if left > 0:
         are = "rollouts are" if left > 1 else "rollout is"
         notes.append(f"Not finished: {left} {are} missing; arms are compared on what both have.")
@@ -567,16 +562,13 @@ def _rollouts_left(count: int) -> str:
 def _report_end(ended: runner.EvaluationEnd, folder: Path) -> int:
     """Print the end of an evaluation. Raises the error that stopped it, with the way to continue."""
     if ended.stopped is not None:
-        left = _rollouts_left(ended.missing)
-        kept = f"{left}; everything measured is kept in {folder}"
-        stopped = type(ended.stopped)
-        hint = ended.stopped.hint.rstrip(".") or (
-            DISK_HINT if isinstance(ended.stopped, StorageError) else ""
-        )
-        error = FuguError(
-            f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; ")
-        )
-        error.exit_code = stopped.exit_code
+        kept = f"{_rollouts_left(ended.missing)}; everything measured is kept in {folder}"
+        hints = [ended.stopped.hint.rstrip("."), "the same command goes on"]
+        if not hints[0] and isinstance(ended.stopped, StorageError):
+            hints[0] = DISK_HINT
+        hint = "; ".join(filter(None, hints))
+        error = FuguError(f"{ended.stopped}; {kept}", hint=hint)
+        error.exit_code = ended.stopped.exit_code
         raise error
     if ended.missing:
         say_progress(f"{_rollouts_left(ended.missing)}; the same command goes on")

@@ -56,15 +56,18 @@ def path_option(*names: str, help: str, metavar: str) -> Any:
 def _bounded(
     name: str, least: float | None, above: float | None
 ) -> Callable[[float | None], float | None]:
-    floor = f"must be {least:g} or more" if least is not None else f"must be more than {above:g}"
+    """Return a parser that raises UsageError for a number below `least`, for one that is not above
+    `above`, and for one that is not finite.
+    """
 
     def checked(value: float | None) -> float | None:
-        low = value is not None and (
-            (least is not None and value < least) or (above is not None and value <= above)
-        )
-        if low:
-            raise UsageError(f"{name} {floor}: it is {value}")
-        if value is not None and not math.isfinite(value):
+        if value is None:
+            return None
+        if least is not None and value < least:
+            raise UsageError(f"{name} must be {least:g} or more: it is {value}")
+        if above is not None and value <= above:
+            raise UsageError(f"{name} must be more than {above:g}: it is {value}")
+        if not math.isfinite(value):
             raise UsageError(f"{name} must be finite: it is {value}")
         return value
 
@@ -481,7 +484,7 @@ def flags_as_parameters(
     flags: type[Flags],
 ) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
     """Return a decorator that makes a command whose parameters are the fields of a frozen
-    dataclass. The command is called with an instance of it.
+    dataclass, since Typer reads flags from parameters. The command is called with an instance.
     """
 
     def decorate(command: Callable[[Flags], int]) -> Callable[..., int]:
@@ -489,26 +492,23 @@ def flags_as_parameters(
             return command(flags(**values))
 
         hints = get_type_hints(flags, include_extras=True)
-        own = inspect.get_annotations(flags)  # they stand before those that are shared
+        own = inspect.get_annotations(flags)  # help lists a command's own flags first
         fields = sorted(dataclasses.fields(flags), key=lambda field: field.name not in own)  # type: ignore[arg-type]
-        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
+        parameters = []
+        annotations: dict[str, Any] = {}
+        for field in fields:
+            annotations[field.name] = hints[field.name]
+            is_required = field.default is dataclasses.MISSING
+            parameters.append(
                 inspect.Parameter(
                     field.name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty
-                    if field.default is dataclasses.MISSING
-                    else field.default,
+                    default=inspect.Parameter.empty if is_required else field.default,
                     annotation=hints[field.name],
                 )
-                for field in fields
-            ],
-            return_annotation=int,
-        )
-        called.__annotations__ = {
-            **{field.name: hints[field.name] for field in fields},
-            "return": int,
-        }
+            )
+        called.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+        called.__annotations__ = {**annotations, "return": int}
         called.__name__, called.__doc__ = command.__name__, command.__doc__
         return called
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answer
 from fugu_cli.cli.command_flags import CommitFlags, PullRequestFlags
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
 from fugu_cli.cli.history import folder_sessions
+from fugu_cli.cli.interface import has_terminal
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators.conductor.step_context import clip_middle
 from fugu_cli.engine import commit_blame
@@ -75,40 +75,38 @@ def commit(flags: CommitFlags) -> int:
     """Commit the staged changes, or those that the flags name. Raises UsageError if there are none,
     if git or a hook refuses, or if the user has to see the message and there is no terminal.
     """
-    edits = not (flags.message or flags.yes or flags.dry_run)
+    opens_editor = not flags.message and not flags.yes and not flags.dry_run
     if flags.message and not "".join(flags.message).strip():
         raise UsageError("the message is empty", hint='give one: fugu commit -m "..."')
     if flags.every and flags.paths:
         raise UsageError(
             "-a and paths exclude one another", hint="-a takes every change of tracked files"
         )
-    if edits and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+    if opens_editor and not has_terminal():
         raise UsageError(
             "the message opens in your editor, and there is no terminal",
             hint="add --yes, or -m MESSAGE",
         )
     loaded = current_config()
     pending = _find_pending(loaded, flags)
-    message = (
-        "\n\n".join(flags.message)
-        if flags.message
-        else _write_message(loaded, pending, flags.agent)
-    )
+    if flags.message:
+        message = "\n\n".join(flags.message)
+    else:
+        message = _write_message(loaded, pending, flags.agent)
     if flags.dry_run:
         print_clean(message)
         return 0
     blame = CommitBlame({}, (), {}) if flags.no_blame else pending.blame(pending.after)
-    kept = pending.git.git_dir / KEPT_MESSAGE
-    trailers = [
-        f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
-        for agent, (lines, dollars) in commit_blame.agent_totals(blame.turns).items()
-    ]
-    words = [word for trailer in trailers for word in ("--trailer", trailer)]
+    trailers: list[str] = []
+    for agent, (lines, dollars) in commit_blame.agent_totals(blame.turns).items():
+        trailer = f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
+        trailers += ["--trailer", trailer]
     text = f"{message.strip()}\n".encode("utf-8", "replace")
-    if words:
-        text = pending.git.run("interpret-trailers", "--no-divider", *words, stdin=text)
-    kept.write_bytes(text)
-    _run_git_commit(pending.git, flags, kept, edits)
+    if trailers:
+        text = pending.git.run("interpret-trailers", "--no-divider", *trailers, stdin=text)
+    message_file = pending.git.git_dir / KEPT_MESSAGE
+    message_file.write_bytes(text)
+    _run_git_commit(pending.git, flags, message_file, opens_editor)
     if not flags.no_blame:
         _write_note(pending, blame)
     return 0
@@ -191,14 +189,15 @@ def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[st
     from fugu_cli.safety.policy.rule_matching import read_denial
 
     root, config = loaded.root, loaded.config
-    unread, denials = read_denial(config.deny), Denials(config.deny_agents, root)
-    names = {agent for agents in config.deny_agents.values() for agent in agents}
-    return [
-        change.path
-        for change in changed
-        if unread((root / change.path).resolve(), root)
-        or any(denials.denied(name, change.path) for name in names)
-    ]
+    is_unreadable = read_denial(config.deny)
+    denials = Denials(config.deny_agents, root)
+    agents = set[str]().union(*config.deny_agents.values())
+    hidden = []
+    for change in changed:
+        is_denied = any(denials.denied(agent, change.path) for agent in agents)
+        if is_denied or is_unreadable((root / change.path).resolve(), root):
+            hidden.append(change.path)
+    return hidden
 
 
 def named_only(hidden: Sequence[str]) -> str:
@@ -276,8 +275,8 @@ def open_pull_request(flags: PullRequestFlags) -> int:
 
     Raises UsageError if there is nothing to merge, no program that can do it, or nobody to ask.
     """
-    asks = not (flags.yes or flags.dry_run)
-    if asks and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+    asks = not flags.yes and not flags.dry_run
+    if asks and not has_terminal():
         raise UsageError(
             "the text is shown before it is sent, and there is no terminal",
             hint="add --yes or --dry-run",
@@ -285,14 +284,18 @@ def open_pull_request(flags: PullRequestFlags) -> int:
     loaded = current_config()
     git = commits.git_in(current_path())
     branch = _current_branch(git, flags.base)
-    program = "" if flags.dry_run else _find_program(git, branch)
+    program = ""
     if not flags.dry_run:
+        program = _find_program(git, branch)
         _check_pushed(git, branch, push=flags.push)
     title, text = _write_description(loaded, git, branch, flags.agent or "")
-    title = flatten(flags.title) if flags.title else title
+    if flags.title:
+        title = flatten(flags.title)
     print_clean(f"{title}\n\n{text}" if text else title)
-    if flags.dry_run or (asks and not _confirm(branch)):
-        return 0 if flags.dry_run else 4
+    if flags.dry_run:
+        return 0
+    if asks and not _confirm(branch):
+        return 4
     return _create_request(git, program, branch, title, text, draft=flags.draft)
 
 

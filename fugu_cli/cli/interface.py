@@ -203,22 +203,17 @@ def open_interface(opener: SessionOpener, options: InterfaceOptions, *, inline: 
 
 
 def wants_session(flags: InterfaceFlags) -> bool:
-    """Return whether the flags ask for more than to know what fugu is."""
-    named = (
-        flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
-    )
-    named = named or flags.worktree is not None
-    named = named or flags.append_system_prompt is not None or flags.mcp_config is not None
-    return named or bool(settings_of(flags))
+    """Return whether any flag asks for a session, so that a missing terminal is an error."""
+    switches = (flags.inline, flags.go_on, flags.fork_session, flags.trust)
+    values = (flags.resume, flags.worktree, flags.append_system_prompt, flags.mcp_config)
+    has_value = any(value is not None for value in values)
+    return any(switches) or has_value or bool(settings_of(flags))
 
 
 def supports_fullscreen(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal supports a full screen. Shells inside editors do not."""
-    return environ.get("TERM", "" if os.name == "posix" else "windows") not in (
-        "",
-        "dumb",
-        "unknown",
-    )
+    default = "" if os.name == "posix" else "windows"
+    return environ.get("TERM", default) not in ("", "dumb", "unknown")
 
 
 def is_screen_visible() -> bool:

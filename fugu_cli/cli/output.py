@@ -37,16 +37,12 @@ ABORTED = 4
 
 def print_lines(lines: Sequence[Text]) -> None:
     """Print lines on standard output."""
-    print(
-        rich_to_ansi(Text("\n").join(lines))
-        if _coloured()
-        else "\n".join(line.plain for line in lines)
-    )
-
-
-def _coloured() -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout is not None and sys.stdout.isatty() and not plain
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    without_colours = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if is_terminal and not without_colours:
+        print(rich_to_ansi(Text("\n").join(lines)))
+    else:
+        print("\n".join(line.plain for line in lines))
 
 
 def take_standard_streams() -> tuple[int, int]:
@@ -88,7 +84,7 @@ def session_name(log: Log) -> str:
 
 
 def init_of(session: Session) -> json_output.Object:
-    """Return the first object, which describes the session."""
+    """Return the first object of the JSON output, which describes the session."""
     opened = session.log.state.opened
     return json_output.init_object(
         json_output.StreamInit(

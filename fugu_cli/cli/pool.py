@@ -233,27 +233,36 @@ async def probe_agent(agent: Agent, fill: FillIn | None = None) -> AgentProbe:
     """Call the agent three times, and `fill` once, which fills in a line. A failure is part of the
     result and never raised.
     """
+    prompt = Prompt(
+        system="You answer briefly.",
+        messages=(FromUser(text="Write the numbers from 1 to 10, separated by commas."),),
+        max_tokens=PROBE_TOKENS,
+    )
     started = time.monotonic()
-    pieces: list[float] = []
+    piece_times: list[float] = []
+
+    def note_time(text: str) -> None:
+        piece_times.append(time.monotonic() - started)
+
     try:
-        prompt = Prompt(
-            system="You answer briefly.",
-            messages=(FromUser(text="Write the numbers from 1 to 10, separated by commas."),),
-            max_tokens=PROBE_TOKENS,
-        )
-        reply = await _ask(agent, prompt, lambda text: pieces.append(time.monotonic() - started))
+        reply = await _ask(agent, prompt, note_time)
         seconds = time.monotonic() - started
-        return AgentProbe(
-            streams=len(pieces) > 1,
-            tools=await _succeeds(_calls_tools(agent)),
-            schema=await _succeeds(_keeps_schema(agent)),
-            fills=await _succeeds(_fills_in(fill)) if fill is not None else None,
-            first=pieces[0] if pieces else seconds,
-            seconds=seconds,
-            output=reply.usage.output,
-        )
+        calls_tools = await _succeeds(_calls_tools(agent))
+        keeps_schema = await _succeeds(_keeps_schema(agent))
+        fills = None
+        if fill is not None:
+            fills = await _succeeds(_fills_in(fill))
     except AgentError as error:
-        return AgentProbe(failure=f"{error}" + (f"; {error.hint}" if error.hint else ""))
+        return AgentProbe(failure=f"{error}; {error.hint}" if error.hint else str(error))
+    return AgentProbe(
+        streams=len(piece_times) > 1,
+        tools=calls_tools,
+        schema=keeps_schema,
+        fills=fills,
+        first=piece_times[0] if piece_times else seconds,
+        seconds=seconds,
+        output=reply.usage.output,
+    )
 
 
 async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:

@@ -290,5 +290,7 @@ def _describe(finding: ReviewFinding) -> str:
     location = f"{finding.file}, line {finding.line}"
     if finding.end_line > finding.line:
         location += f" to {finding.end_line}"
-    kind = f"{finding.category}, {finding.severity}"
-    return f"{location} ({kind}): {finding.title}\n{finding.explanation}"
+    return (
+        f"{location} ({finding.category}, {finding.severity}): {finding.title}\n"
+        f"{finding.explanation}"
+    )

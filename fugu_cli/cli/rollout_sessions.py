@@ -129,14 +129,16 @@ def add_python_to_path() -> None:
 
 
 def rollout_config(config: Config, context: RolloutContext, strongest: str) -> Config:
-    """Return the user's configuration for a rollout. `strongest`: the agent that advises.
+    """Return the user's configuration for a rollout. `strongest` is the agent that advises.
 
     The tests that a task shows must pass in the end. Random choices differ between tasks and seeds.
     Commands run unasked, because the repository is a copy.
     """
-    conductor, shown = context.arm == CONDUCTOR, bool(context.task.test_files)
+    is_planned = context.arm == CONDUCTOR
+    shows_tests = bool(context.task.test_files)
+    coordinator = config.coordinator if is_planned else context.arm
+    advisor = config.advisor
     rule, _, worker = context.arm.partition(":")
-    coordinator, advisor = config.coordinator if conductor else context.arm, config.advisor
     if rule == runner.ADVISED:
         coordinator, advisor = f"single:{worker}", strongest
     if context.steps:
@@ -148,12 +150,12 @@ def rollout_config(config: Config, context: RolloutContext, strongest: str) -> C
         update={
             "coordinator": coordinator,
             "advisor": advisor,
-            "tier": "ultra" if conductor else "fugu",
+            "tier": "ultra" if is_planned else "fugu",
             "data_dir": context.data,
             "permission_mode": "auto",
             "allow": (*config.allow, "bash", "acceptance_check"),
-            "test_command": context.task.test_command if shown else None,
-            "tests": config.tests.model_copy(update={"until": (), "until_pass": shown}),
+            "test_command": context.task.test_command if shows_tests else None,
+            "tests": config.tests.model_copy(update={"until": (), "until_pass": shows_tests}),
             "test_timeout": context.task.timeout,
             "verify_answers": context.question or config.verify_answers,
             "seed": zlib.crc32(context.task.id.encode()) + context.seed,

@@ -129,8 +129,10 @@ def read_schema(text: str | None) -> str:
     hint = "give a file that holds a JSON schema, or the schema itself"
     if not text.strip():
         raise UsageError("--json-schema is empty", hint=hint)
+    if not inline:
+        text = _read_file(Path(text), "--json-schema")
     try:
-        schema = parse_json(text if inline else _read_file(Path(text), "--json-schema"))
+        schema = parse_json(text)
     except ValueError as error:
         raise UsageError(f"--json-schema: {name} is no JSON: {error}", hint=hint) from error
     if fault := schema_fault(schema):

@@ -91,37 +91,29 @@ def answer_sdk(flags: SdkFlags) -> int:
 
 
 def _load_configuration(flags: SdkFlags) -> LoadedConfig:
-    settings: dict[str, Any] = {
-        name: value for name, value in settings_of(flags).items() if name != "coordinator"
-    }
+    settings: dict[str, Any] = settings_of(flags)
+    settings.pop("coordinator", None)
     if flags.coordinator:
         settings["coordinator"] = flags.coordinator
     settings["permission_mode"] = MODES[flags.mode or "default"]
-    if allow := [
-        rule
-        for claude_rule in split_rules(flags.allowed or ())
-        for rule in _allow_rules(claude_rule)
-    ]:
-        settings["allow"] = allow
-    if deny := [
-        rule
-        for claude_rule in split_rules(flags.disallowed or ())
-        for rule in _deny_rules(claude_rule)
-    ]:
-        settings["deny"] = deny
+    allow = itertools.chain.from_iterable(map(_allow_rules, split_rules(flags.allowed or ())))
+    deny = itertools.chain.from_iterable(map(_deny_rules, split_rules(flags.disallowed or ())))
+    for key, rules in (("allow", list(allow)), ("deny", list(deny))):
+        if rules:
+            settings[key] = rules
     appended = "\n\n".join(filter(None, (flags.system_prompt, flags.append_system_prompt)))
     loaded = current_config(
         settings, trust=flags.trust, appended=appended, mcp_config=flags.mcp_config
     )
-    if faults := [note for note in loaded.servers.notes if note.startswith("--mcp-config")]:
-        raise UsageError(faults[0], hint=SERVERS)
+    for note in loaded.servers.notes:
+        if note.startswith("--mcp-config"):
+            raise UsageError(note, hint=SERVERS)
     if not flags.agent:
         return loaded
     pool = {entry.name: entry.model for entry in usable_pool(loaded.config, os.environ)}
     name = named_agent(flags.agent, pool)
-    return replace(
-        loaded, config=loaded.config.model_copy(update={"coordinator": f"single:{name}"})
-    )
+    config = loaded.config.model_copy(update={"coordinator": f"single:{name}"})
+    return replace(loaded, config=config)
 
 
 def named_agent(name_or_model: str, pool: dict[str, str]) -> str:
@@ -608,25 +600,26 @@ def client_hooks(declared: object) -> tuple[Hook, ...]:
             raise UsageError(
                 f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}"
             )
-        if event != GUARD_EVENT and any(
-            group.onFailure not in (None, "continue") for group in groups[event]
-        ):
-            raise UsageError(
-                f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail"
-            )
-    return tuple(
-        Hook(
-            moment=moment,
-            matcher=group.matcher or "",
-            callback=id,
-            timeout=group.timeout or DEFAULT_TIMEOUT,
-            source="the SDK",
-            own=True,
-        )
-        for moment in HOOK_EVENTS
-        for group in groups.get(moment, ())
-        for id in group.hookCallbackIds
-    )
+        for group in groups[event]:
+            if event != GUARD_EVENT and group.onFailure not in (None, "continue"):
+                raise UsageError(
+                    f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they "
+                    "fail"
+                )
+    hooks = []
+    for event in HOOK_EVENTS:
+        for group in groups.get(event, ()):
+            for callback in group.hookCallbackIds:
+                hook = Hook(
+                    moment=event,
+                    matcher=group.matcher or "",
+                    callback=callback,
+                    timeout=group.timeout or DEFAULT_TIMEOUT,
+                    source="the SDK",
+                    own=True,
+                )
+                hooks.append(hook)
+    return tuple(hooks)
 
 
 def _read_content(content: object) -> tuple[str, tuple[Media, ...]]:

@@ -166,13 +166,18 @@ class UserSetup:
         from fugu_cli.local.server_lease import missing_package
 
         home = Path.home()
+        models = ""
         missing, gigabytes = missing_models(self.config, self.environ)
-        missing = () if missing_package() else missing
+        if missing and not missing_package():
+            models = f"{', '.join(missing)}: {gigabytes:.1f} GB"
+        importable: tuple[str, ...] = ()
+        if not (home / NAME).exists():
+            importable = importable_sources(home)
         return SetupOffer(
             tuple((service.name, service.variable) for service in SERVICES),
-            f"{', '.join(missing)}: {gigabytes:.1f} GB" if missing else "",
+            models,
             needs_model=not self.config.agents and not detected_keys(self.environ),
-            importable=() if (home / NAME).exists() else importable_sources(home),
+            importable=importable,
         )
 
     async def try_key(self, provider: str, key: str) -> KeyTrial:

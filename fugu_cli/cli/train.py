@@ -237,57 +237,53 @@ def train_matrix(flags: MatrixFlags) -> int:
 
 
 def _write_results(flags: MatrixFlags, arm: str, folder: Path) -> None:
-    rows = [
-        row
-        for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
-        if row.arm.startswith(f"{arm}:")
-    ]
+    """Write the matrix of all rows of `arm` into the folder, and print the headroom."""
+    all_rows = results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
+    rows = [row for row in all_rows if row.arm.startswith(f"{arm}:")]
     if not rows:
         if flags.report:
             print("nothing was measured yet", file=sys.stderr)
         return
-    prompts = {
-        task: _request_of(folder, row) for task, row in {row.task: row for row in rows}.items()
-    }
-    paid = any(row.usd for row in rows)  # one unit for all: where any agent costs money, USD
-    cells = [
-        MatrixCell(
+    prompts: dict[str, str] = {}
+    for row in rows:
+        if row.task not in prompts:
+            prompts[row.task] = _request_of(folder, row)
+    is_paid = any(row.usd for row in rows)  # one unit for all: USD if any agent costs money
+    cells = []
+    for row in rows:
+        cell = MatrixCell(
             task=row.task,
             agent=row.arm.partition(":")[2],
             repeat=row.seed,
             ok=row.ok,
-            seconds=row.usd if paid else row.model_seconds,
+            seconds=row.usd if is_paid else row.model_seconds,
             prompt=prompts[row.task],
         )
-        for row in rows
-    ]
+        cells.append(cell)
+    file = folder / MATRIX_FILE
     try:
-        write_atomically(
-            folder / MATRIX_FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode()
-        )
+        write_atomically(file, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode())
     except OSError as error:
-        raise StorageError(f"{folder / MATRIX_FILE} cannot be written: {error}") from error
+        raise StorageError(f"{file} cannot be written: {error}") from error
+    repeats = max(flags.repeats, *(row.seed + 1 for row in rows))
+    missing = _count_missing(folder, len(rows), repeats)
+    unit = "USD" if is_paid else "model seconds"
     try:
-        missing = _count_missing(
-            folder, len(rows), max(flags.repeats, *(row.seed + 1 for row in rows))
-        )
-        print(headroom_report(headroom(cells, "USD" if paid else "model seconds"), missing))
+        print(headroom_report(headroom(cells, unit), missing))
     except ValueError as error:
         print(f"{error}: nothing can be said yet", file=sys.stderr)
-    print(folder / MATRIX_FILE)
+    print(file)
 
 
 def _count_missing(folder: Path, runs: int, repeats: int) -> int:
     """Return how many runs the folder's tasks and agents still need."""
-    begun = results_folder.read_setup(folder)
-    if begun is None:
+    setup = results_folder.read_setup(folder)
+    if setup is None:
         return 0
-    refused = {
-        check.task
-        for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
-        if check.refused
-    }
-    return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
+    checks = results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
+    refused = {check.task for check in checks if check.refused}
+    tasks = len({*setup.tasks} - refused)
+    return max(tasks * len(setup.pool) * repeats - runs, 0)
 
 
 def _request_of(folder: Path, row: RolloutOutcome) -> str:

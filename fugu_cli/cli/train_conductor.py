@@ -125,9 +125,9 @@ def train_conductor(flags: ConductorFlags) -> int:
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     grpo.require_libraries()
-    given = {name: getattr(flags, name) for name in PRESET_FLAGS}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    settings = replace(PRESETS[flags.preset], **chosen)
+    values = {name: getattr(flags, name) for name in PRESET_FLAGS}
+    changes = {name: value for name, value in values.items() if value is not None}
+    settings = replace(PRESETS[flags.preset], **changes)
     config = current_config().config
     folder = (flags.out or Path("fugu-conductor")).resolve()
     members = {entry.name: entry.member() for entry in usable_pool(config, os.environ)}

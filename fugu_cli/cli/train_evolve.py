@@ -62,7 +62,10 @@ if TYPE_CHECKING:
 
 
 class CandidateRow(Value):
-    """A rollout of a candidate. The name of its place is `iteration-candidate`."""
+    """A finished rollout of a candidate, a line of `rollouts.jsonl`.
+
+    `place` names the candidate: `iteration-index`.
+    """
 
     place: str
     outcome: RolloutOutcome
@@ -130,37 +133,26 @@ class RolloutFitness:
             return None
         held_out = [(problem, seed) for problem in self._held for seed in range(HELD_OUT_SEEDS)]
         checkpoint = self._save(evolved, "held-evolved", sample=False)
-        jobs = [
-            self._job("held-evolved", problem, seed, checkpoint) for problem, seed in held_out
-        ] + [
-            self._job(
-                "held-default",
-                problem,
-                seed,
-                CheckpointChoice(file=None, sample=False),
-                arm=Config().coordinator,
-            )
-            for problem, seed in held_out
-        ]
+        default = CheckpointChoice(file=None, sample=False)
+        arm = Config().coordinator
+        jobs = [self._job("held-evolved", problem, seed, checkpoint) for problem, seed in held_out]
+        for problem, seed in held_out:
+            jobs.append(self._job("held-default", problem, seed, default, arm))
         outcomes = self._loop.run(self._run_all(jobs))
         unit = self._unit_cost([outcome for outcome in outcomes if outcome])
-        half = len(outcomes) // 2
-        answered = [
-            (evolved_run, default_run)
-            for evolved_run, default_run in zip(outcomes[:half], outcomes[half:], strict=True)
-            if evolved_run and default_run
-        ]
-        if not answered:
-            raise _unanswered("no rollout on the tasks held out was answered for both")
 
         def played(outcome: RolloutOutcome) -> PlayedTask:
             return PlayedTask(outcome.task, right(outcome), self._cost(outcome) / unit)
 
-        return compare_with_default(
-            [played(evolved_run) for evolved_run, _ in answered],
-            [played(default_run) for _, default_run in answered],
-            self._flags.cost,
-        )
+        evolved_runs, default_runs = [], []
+        half = len(outcomes) // 2
+        for evolved_run, default_run in zip(outcomes[:half], outcomes[half:], strict=True):
+            if evolved_run and default_run:
+                evolved_runs.append(played(evolved_run))
+                default_runs.append(played(default_run))
+        if not evolved_runs:
+            raise _unanswered("no rollout on the tasks held out was answered for both")
+        return compare_with_default(evolved_runs, default_runs, self._flags.cost)
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
         """Return a checkpoint like the first one, with another head and other offsets if there are
@@ -217,11 +209,13 @@ class RolloutFitness:
             for row in results_folder.read_rows(file, CandidateRow)
         }
         by_key = {_key(job): job for job in jobs}  # candidates drawn twice share a rollout
-        begun, left = time.monotonic(), len(by_key.keys() - earlier.keys())
-        every, finished = max(left // 10, 10), list[RolloutOutcome]()
+        started = time.monotonic()
+        left, finished = len(by_key.keys() - earlier.keys()), 0
+        report_interval = max(left // 10, 10)
         gate = asyncio.Semaphore(self._at_once)
 
         async def run_rollout(job: RolloutJob) -> RolloutOutcome | None:
+            nonlocal finished
             async with gate:
                 if _key(job) in earlier:
                     return earlier[_key(job)]
@@ -234,12 +228,12 @@ class RolloutFitness:
                     return None
                 place, _, _ = _key(job)
                 results_folder.append_row(file, CandidateRow(place=place, outcome=outcome))
-                finished.append(outcome)
-                if len(finished) % every == 0 and len(finished) < left:
-                    wait = (time.monotonic() - begun) / len(finished) * (left - len(finished))
+                finished += 1
+                if finished % report_interval == 0 and finished < left:
+                    seconds_left = (time.monotonic() - started) / finished * (left - finished)
                     say_progress(
-                        f"{len(finished)} of {left} rollouts of this iteration; about "
-                        f"{duration(wait)} left"
+                        f"{finished} of {left} rollouts of this iteration; about "
+                        f"{duration(seconds_left)} left"
                     )
                 return outcome
 
@@ -253,33 +247,33 @@ class RolloutFitness:
         return [outcome_by_key[_key(job)] for job in jobs]
 
     def _tally(self, outcomes: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
+        """Add up the rollouts of `size` candidates, of which each has the same number in order. A
+        rollout without an answer is NaN in the tables.
+        """
+        count = len(outcomes) // size
+        for first in range(0, len(outcomes), count):
+            if not any(outcomes[first : first + count]):
+                raise _unanswered(
+                    "a candidate of this iteration had no answer in any of its rollouts"
+                )
+        unit = self._unit_cost([outcome for outcome in outcomes if outcome])
         rows = self._base.meta.rows
         uses, roles = np.zeros((size, len(rows))), np.zeros((size, len(ROLES)))
-        count = len(outcomes) // size
+        solved, cost, turns = np.full((3, size, count), np.nan)
         for index, outcome in enumerate(outcomes):
-            for use in outcome.uses if outcome else ():
+            if outcome is None:
+                continue
+            candidate, number = divmod(index, count)
+            solved[candidate, number] = right(outcome)
+            cost[candidate, number] = self._cost(outcome) / unit
+            turns[candidate, number] = outcome.turns
+            for use in outcome.uses:
                 if use.agent in rows:
-                    uses[index // count, rows.index(use.agent)] += use.turns
+                    uses[candidate, rows.index(use.agent)] += use.turns
                 if use.role in ROLES:
-                    roles[index // count, ROLES.index(use.role)] += use.turns
-        if any(
-            not any(outcomes[first : first + count]) for first in range(0, len(outcomes), count)
-        ):
-            raise _unanswered("a candidate of this iteration had no answer in any of its rollouts")
-        unit = self._unit_cost([outcome for outcome in outcomes if outcome])
-
-        def table(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-            return np.array(values, np.float64).reshape(size, count)
-
-        return TrialResult(
-            table([right(outcome) if outcome else np.nan for outcome in outcomes]),
-            table([self._cost(outcome) / unit if outcome else np.nan for outcome in outcomes]),
-            table([float(outcome.turns) if outcome else np.nan for outcome in outcomes]),
-            uses,
-            roles,
-            len(outcomes),
-            self._engine.spending.total_usd(),
-        )
+                    roles[candidate, ROLES.index(use.role)] += use.turns
+        usd = self._engine.spending.total_usd()
+        return TrialResult(solved, cost, turns, uses, roles, len(outcomes), usd)
 
     def _unit_cost(self, outcomes: Sequence[RolloutOutcome]) -> float:
         """Return the cost that counts as 1, the same for the whole run."""

@@ -77,14 +77,16 @@ def work_in_worktree(
     brings_back: Callable[[int], bool],
     refused: Callable[[UsageError], None] = lambda _: None,
 ) -> int:
-    """Do what the flags say in the worktree that they name; returns the exit code. `brings_back`:
-    whether the work is to be brought back after that code. `refused` hears why there can be no
-    worktree. Raises what `start` raises."""
-    named: dict[str, Any] = {
-        name: whole
-        for name in PATHS
-        if (whole := _absolute(getattr(flags, name, None))) is not None
-    }
+    """Call `start` with the flags inside the worktree that they name, and return its exit code.
+
+    `brings_back` decides by that code whether the work is brought back. `refused` gets the error if
+    there can be no worktree. Raises what `start` raises.
+    """
+    paths: dict[str, Any] = {}
+    for name in PATHS:
+        path = _absolute(getattr(flags, name, None))
+        if path is not None:
+            paths[name] = path
     try:
         worktree = enter_worktree(flags.worktree or "")
     except UsageError as error:
@@ -92,17 +94,20 @@ def work_in_worktree(
         raise
     code = UNFINISHED
     try:
-        code = start(replace(flags, worktree=None, trust=flags.trust or worktree.trusted, **named))
+        trust = flags.trust or worktree.trusted
+        code = start(replace(flags, worktree=None, trust=trust, **paths))
     finally:
         bring_back(worktree, lambda: brings_back(code), finished=code == 0)
     return code
 
 
 def _absolute(value: Any) -> Any:
-    """Return a path, or each of a list, as an absolute one. JSON text stays unchanged."""
+    """Return a path, or each of a list, as an absolute one of the same type. JSON text, an empty
+    text and None stay unchanged.
+    """
     if isinstance(value, list):
         return [_absolute(item) for item in value]
-    if value is None or (isinstance(value, str) and (not value or value.lstrip().startswith("{"))):
+    if not value or (isinstance(value, str) and value.lstrip().startswith("{")):
         return value
     return type(value)(Path(value).expanduser().absolute())
 
@@ -116,28 +121,29 @@ def asks_to_bring_back(code: int) -> bool:
 
 
 def enter_worktree(name: str) -> OpenWorktree:
-    """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name.
-    Raises UsageError outside git, before the first commit, and where git cannot make it."""
+    """Make the worktree `name`, or continue in an existing one, and change into it. "" makes up a
+    name.
+
+    Raises UsageError outside git, before the first commit, and if git cannot make it.
+    """
     main_repo = commits.git_in(current_path())
-    if not (head := main_repo.read_line("rev-parse", "-q", "--verify", "HEAD")):
+    head = main_repo.read_line("rev-parse", "-q", "--verify", "HEAD")
+    if not head:
         raise UsageError(
             "a worktree begins at a commit, and there is none yet", hint="commit something first"
         )
     name = name or f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    if (
-        not NAME.fullmatch(name)
-        or main_repo.try_run("check-ref-format", "--branch", f"fugu/{name}").code
-    ):
+    branch = f"fugu/{name}"
+    if not NAME.fullmatch(name) or main_repo.try_run("check-ref-format", "--branch", branch).code:
         raise UsageError(
             f"{name!r} is no name for a worktree", hint="letters, digits, dots and dashes"
         )
     folder = main_repo.top.parent / f"{main_repo.top.name}.worktrees" / name
     if not (folder / ".git").exists():
-        branch = f"fugu/{name}"
-        branch_exists = main_repo.read_line("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
-        main_repo.run(
-            "worktree", "add", str(folder), *([branch] if branch_exists else ["-b", branch, head])
-        )
+        if main_repo.read_line("rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
+            main_repo.run("worktree", "add", str(folder), branch)
+        else:
+            main_repo.run("worktree", "add", str(folder), "-b", branch, head)
         _link_environments(main_repo.top, folder)
     worktree_repo = commits.git_in(folder)
     base = worktree_repo.read_line("merge-base", "HEAD", head) or head
@@ -145,8 +151,9 @@ def enter_worktree(name: str) -> OpenWorktree:
     trusted = trust.holds_what_is_trusted(loaded.trust_data, main_repo.top, folder)
     worktree = OpenWorktree(name, main_repo, worktree_repo, base, trusted, loaded.config.data)
     say(f"working in {worktree.where}, from {base[:12]}")
-    if left := main_repo.read_line("status", "--porcelain"):
-        count = plural(len(left.splitlines()), "change")
+    uncommitted = main_repo.read_line("status", "--porcelain")
+    if uncommitted:
+        count = plural(len(uncommitted.splitlines()), "change")
         say(f"{count} in {main_repo.top} not committed: the worktree has none of them")
     below = folder / main_repo.cwd.resolve().relative_to(main_repo.top)
     os.chdir(below if below.is_dir() else folder)

@@ -42,18 +42,21 @@ TAIL = 12
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A server that stays as long as this is held, at the latest until this process ends."""
+    """A running server. It stays until the lease is closed or this process ends.
+
+    The server ends when no process holds a lock on `lock_file`.
+    """
 
     base_url: str
     model: str
     context: int
-    held: FileIO
+    lock_file: FileIO
 
     async def close(self) -> None:
-        """Let go; the server ends after its idle time unless somebody else needs it. Closing twice
-        does no harm.
+        """Release the server. It ends after its idle time unless another lease is open. Closing
+        twice does no harm.
         """
-        self.held.close()
+        self.lock_file.close()
 
     async def __aenter__(self) -> Lease:
         return self
@@ -72,7 +75,7 @@ async def lease_server(
 ) -> Lease:
     """Lease a server for an embedded model or a GGUF file, with room for at least `context` tokens.
 
-    Use it as `async with await lease(...)`, or close it. All leases of the same model and context
+    Use it as `async with await lease_server(...)`, or close it. All leases of the same model and context
     share it, in every process. `idle` (seconds) counts only if this call starts the server. Raises
     ModelFileError (missing, or llama.cpp cannot load it) and InfrastructureError (no server can be
     started).

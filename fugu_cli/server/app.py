@@ -1,5 +1,5 @@
 """The HTTP side of the endpoint: its paths, the check of token and origin, and one exchange: a
-request body in, an answer out, encode or as a stream.
+request body in, an answer out, whole or as a stream.
 """
 
 from __future__ import annotations
