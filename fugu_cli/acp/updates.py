@@ -347,15 +347,11 @@ class LogUpdates:
             result.locations = locations_of(event.call, self._workspace.root, event.changes)
         updates.append(result)
         if event.call.tool == TODO and event.ok:
-            updates.append(
-                update_plan(
-                    plan_entry(
-                        sanitize(item.text),
-                        status="completed" if item.status == "done" else item.status,
-                    )
-                    for item in items_of(event.call)
-                )
-            )
+            entries = []
+            for item in items_of(event.call):
+                item_status = "completed" if item.status == "done" else item.status
+                entries.append(plan_entry(sanitize(item.text), status=item_status))
+            updates.append(update_plan(entries))
         return updates
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
@@ -409,26 +405,24 @@ def _block_text(event: Event) -> str:
 
 def _usage(state: SessionState, event: Replied, role: str) -> list[Update]:
     """Return how much of its context the agent's newest reply took, and the session's cost so far."""
-    members = state.pool
-    if (member := members.get(event.agent)) is None:
+    member = state.pool.get(event.agent)
+    if member is None:
         return []
-    cost = Cost(amount=state.cost, currency="USD")
-    fields = {"agent": event.agent, "role": role, "model": event.model}
-    return [
-        UsageUpdate(
-            session_update="usage_update",
-            used=event.usage.input + event.usage.output,
-            size=member.context,
-            cost=None if state.unpriced else cost,
-            field_meta=meta(
-                {
-                    **fields,
-                    "cost_usd": costs.price(event, member),
-                    **estimate_field([event], members),
-                }
-            ),
-        )
-    ]
+    fields = {
+        "agent": event.agent,
+        "role": role,
+        "model": event.model,
+        "cost_usd": costs.price(event, member),
+        **estimate_field([event], state.pool),
+    }
+    update = UsageUpdate(
+        session_update="usage_update",
+        used=event.usage.input + event.usage.output,
+        size=member.context,
+        cost=None if state.unpriced else Cost(amount=state.cost, currency="USD"),
+        field_meta=meta(fields),
+    )
+    return [update]
 
 
 def _text_chunk(role: str, text: str, id: str) -> Update:

@@ -1,7 +1,7 @@
-"""`fugu acp`: takes standard input and output for the protocol, and gives the editor's agent the
-sessions of folders.
+"""`fugu acp`: takes standard input and output for the protocol, and serves sessions of any folder
+to an editor.
 
-The sessions are opened as the terminal interface opens them (session_opening.py).
+The sessions are opened as for the terminal interface (session_opening.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def work_for_editor(flags: AcpFlags) -> int:
-    """Serve an editor until it closes. With --login ask for a key instead."""
+    """Serve an editor until it closes. With --login, ask for a key instead."""
     check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     if flags.login:
         return _log_in()

@@ -34,15 +34,17 @@ LONGEST_DATA = 200_000
 
 class UnansweredError(FuguError):
     """No agent gave an answer that follows the schema. The exit code is that of the session's end.
-    `for_another`: it is this agent's fault, and another one may answer."""
+    With `for_another`, it is this agent's fault, and another one may answer.
+    """
 
     for_another = False
 
 
 @dataclass(frozen=True)
 class AgentQuestion(Generic[Answer]):
-    """`text` is the request, `data` what stands below it, `form` the answer's. `agent` alone
-    answers; "": the cascade chooses."""
+    """A question. `text` is the request, `data` stands below it, and `form` is the schema of the
+    answer. The agent `agent` alone answers; with "" the cascade chooses.
+    """
 
     text: str
     data: str
@@ -143,7 +145,7 @@ def _unanswered(result: Mapping[str, Any], agent: str) -> UnansweredError:
 
 
 def shortened(data: str) -> str:
-    """Return the beginning of a diff for an agent, and how much is missing."""
+    """Return the beginning of a diff for an agent, with a line about how much is left out."""
     left = len(data) - LONGEST_DATA
     return (
         data
@@ -153,6 +155,6 @@ def shortened(data: str) -> str:
 
 
 def check_answering(loaded: LoadedConfig) -> None:
-    """Say what is missing. Raises ModelFileError where nobody could answer."""
+    """Print notes about missing models. Raises ModelFileError if no agent could answer."""
     for note in check_embedded(loaded.config, os.environ):
         say(note)

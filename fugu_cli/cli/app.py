@@ -1,5 +1,5 @@
-"""The commands: the words of each, one call of a module beside this one, an exit code. No logic;
-nothing heavy is imported here.
+"""The commands of fugu. Each declares its flags and calls one function of a module beside this one,
+which is imported only then.
 """
 
 from __future__ import annotations

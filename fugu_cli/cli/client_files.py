@@ -1,9 +1,8 @@
-"""`fugu serve --write-client`: point another program's own configuration at the endpoint.
+"""`fugu serve --write-client`: points another program's own configuration at the endpoint.
 
-What was there is kept: the values that are set stand in the file beside the others, and a record in
-fugu's data folder holds the file as it was, so that `--remove` can take them back. A file that
-nobody has changed since then becomes what it was, byte for byte; in one that was changed each value
-of ours is put back alone.
+The rest of the file is kept, and a record in fugu's data folder holds the file as it was, so that
+`--remove` can take our values out again. A file that nobody has changed since then is restored byte
+for byte; in a changed one each of our values is put back alone.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ def write_client(
 
 
 def remove_client(client: ClientName, data: Path) -> Path | None:
-    """Take our values out of the client's configuration and return its path, None where they are
-    not in it. Raises UsageError and StorageError like `write_client`.
+    """Take our values out of the client's configuration and return its path, or None if it has none
+    of them. Raises UsageError and StorageError like `write_client`.
     """
     record_path = _record_path(client, data)
     text = _read(record_path)

@@ -1,5 +1,6 @@
-"""The flags of the commands that `fugu` and `fugu run` start without, as frozen dataclasses; those
-of training stand in `training_flags.py`."""
+"""The flags of most commands, as frozen dataclasses. `flags.py` has those that `fugu` and `fugu
+run` need at their start, `training_flags.py` those of training.
+"""
 
 from __future__ import annotations
 
@@ -309,7 +310,7 @@ class AcpFlags:
 
 @dataclass(frozen=True)
 class McpServeFlags:
-    """`fugu mcp serve`, as the user wrote it: what holds for every call of the client."""
+    """The flags of `fugu mcp serve`. They hold for every call of the client."""
 
     tier: TierFlag = None
     permission_mode: PermissionModeFlag = None

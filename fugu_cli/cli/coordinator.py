@@ -1,5 +1,5 @@
-"""`fugu coordinator` (show, bench, import, export) and `fugu route`, a decision alone. What is
-wrong with a file ends with exit code 1.
+"""`fugu coordinator` (show, bench, import, export), and `fugu route`, which makes one decision. A
+faulty file ends with exit code 1.
 """
 
 from __future__ import annotations

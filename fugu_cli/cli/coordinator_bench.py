@@ -1,4 +1,6 @@
-"""`fugu coordinator bench`: how long the composed head takes to decide on this machine."""
+"""`fugu coordinator bench`: measures how long the default coordinator takes to decide on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,11 @@ REQUESTS = (
 
 @dataclass(frozen=True)
 class DecisionTimes:
-    """Seconds; None where nothing reads the kind here. `load`: torch, weights and the kind head;
-    and the examples of the kinds; `first`: the first reading; `reading`: the kind of another request;
-    `planning`: a decision without a reading.
+    """The times of a decision in seconds; None if nothing reads the kind of a request here.
+
+    `load` is the time for torch, weights, the kind head and the examples of kinds, `first` that of
+    the first reading, `reading` that of another request's kind, and `planning` that of a decision
+    without a reading.
     """
 
     load: float | None

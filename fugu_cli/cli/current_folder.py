@@ -64,13 +64,13 @@ def current_config(
 
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the embedded models of the pool's agents, each once, also of those that wait for
-    theirs.
+    """Return the embedded models of the pool's agents, each once, including those that are not
+    fetched yet.
     """
     from fugu_cli.local.store import Store
 
     store = Store(config.cache)
-    embedded = {model.name for model in store.known}
+    embedded = {model.name for model in store.models}
     entries = configured_entries(config, environ)
     used = [entry.model for entry in entries if entry.provider == "local"]
     return tuple(dict.fromkeys(name for name in used if name in embedded))

@@ -1,7 +1,7 @@
-"""`fugu doctor`: what is there, what is missing, and what to do about it. Calls no model.
+"""`fugu doctor`: what is installed, what is missing, and what to do about it.
 
-Each check is a function that gives one Finding or several. Names of keys are shown, never their
-values.
+No model is called. Each check is a function that returns one Finding or yields several. Names of
+keys are shown, never their values.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ MIN_FREE_BYTES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. `missing` is what a run cannot do without; a `note` takes something
-    away.
+    """One line of the report. Without a `missing` thing no run is possible; a `note` is about
+    something that fugu then does without.
     """
 
     state: Literal["ok", "note", "missing"]
@@ -319,8 +319,8 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
-    """Yield what is found of language servers. Where a session would start them, each is started
-    in the same way, and ended.
+    """Yield findings about language servers. A server that a session would start is started in the
+    same way, and ended.
     """
     from fugu_cli.extensions.language_servers import installed_servers, usable_servers
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
-from fugu_cli.cli.interface import is_screen_visible, supports_fullscreen
+from fugu_cli.cli.interface import has_terminal, is_screen_visible, supports_fullscreen
 from fugu_cli.cli.output import print_lines
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine import blame as blames
@@ -41,13 +41,7 @@ if TYPE_CHECKING:
 
 def can_open_trace() -> bool:
     """Return whether there is a terminal that can be drawn on."""
-    watched = (
-        sys.stdin is not None
-        and sys.stdin.isatty()
-        and sys.stdout is not None
-        and sys.stdout.isatty()
-    )
-    return watched and is_screen_visible() and supports_fullscreen(os.environ)
+    return has_terminal() and is_screen_visible() and supports_fullscreen(os.environ)
 
 
 def open_trace(session: str) -> int:
@@ -267,14 +261,16 @@ async def _rewind(name: str, session: str, *, files: bool, conversation: bool, y
             raise UsageError(
                 "files alone go back to the beginning of a request", hint="leave --files out"
             )
-        if files and (patch := await engine_undo.rewind_preview(log, workspace, point)):
+        patch = await engine_undo.rewind_preview(log, workspace, point) if files else ""
+        if patch:
             if not await _confirm("rewind", patch, yes):
                 return 4
             done = await engine_undo.rewind_files(log, workspace, point)
     finally:
         log.close()
     if files:
-        say(f"{_count_files(len({path for undone in done for path in undone.paths}))} put back")
+        changed = {path for undone in done for path in undone.paths}
+        say(f"{_count_files(len(changed))} put back")
     for undone in done:
         if undone.left_words:
             say(undone.left_words)

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 def list_models() -> int:
     """List the models: name, size, whether they are here, licence, description."""
     store = _store()
-    width = max(len(model.name) for model in store.known)
-    for model in store.known:
+    width = max(len(model.name) for model in store.models)
+    for model in store.models:
         state = "here" if store.find(model.name) else "not here"
         print_clean(
             f"{model.name:<{width}}  {_size(model.size):>7}  {state:<8}  {model.licence}  {model.title}"

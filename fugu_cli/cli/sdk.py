@@ -178,8 +178,8 @@ class ClientError(FuguError):
 
 
 class ClientQuestions:
-    """Asks the client: permissions, its hooks, its MCP servers. If `silent`, permissions are
-    denied.
+    """Sends questions to the client: about permissions, to its hooks, to its MCP servers. If
+    `silent`, permissions are denied.
     """
 
     def __init__(self, send: Callable[[Object], None]) -> None:
@@ -349,8 +349,8 @@ class ClientQuestions:
 
 @dataclass
 class SdkConversation:
-    """One client. Its lines come in order; requests wait for one another, control requests do not
-    wait.
+    """A conversation with one client. Requests wait for one another; control requests are answered
+    at once.
     """
 
     flags: SdkFlags
@@ -427,7 +427,7 @@ class SdkConversation:
         self.stream.work.interrupt()
 
     def _client_left(self) -> None:
-        """End the running work, a silent command too: nobody reads the answers any more."""
+        """End the running work, since nobody reads the answers any more. A silent command ends too."""
         if not self._stopped:
             self._stop()
 
@@ -465,7 +465,7 @@ class SdkConversation:
                 )
 
     async def _steer(self, message: Object) -> None:
-        """Give a message to the agents at work; where they have ended, it is a request."""
+        """Give a message to the agents at work. If they have just ended, it becomes a request."""
         try:
             request = await asyncio.to_thread(self._request, message)
             if await self.stream.work.steer(request) is not None:

@@ -1,9 +1,9 @@
-"""Opens, resumes, forks and lists the sessions of one folder for the interfaces, and gets its
-models what they need.
+"""Opens, resumes, forks and lists the sessions of one folder for the interfaces, and sets up their
+models.
 
-Fulfils ui/tui/session_protocol.SessionOpener and ModelSetup with the real parts. Light: opening
-costs imports and a look at the repository, so `prepare` does them in a thread while the first frame
-is already on the screen.
+Implements SessionOpener and ModelSetup of app/session_protocol.py. Opening costs imports and a look
+at the repository, so `prepare` does both in a thread while the first frame is already on the
+screen.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class UserSetup:
         return list(import_settings(source, self.environ, dry_run=dry_run))
 
     async def download(self, report: ReportProgress) -> None:
-        """Fetch what is missing, one model after the other; the progress is of all of them."""
+        """Fetch the missing models, one after the other. The progress covers all of them."""
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.local.sources import FetchProgress
         from fugu_cli.local.store import Store

@@ -1,8 +1,8 @@
-"""An open session for programs: its requests run one after the other, and everything it tells is
-sent as the objects of `stream-json`. Knows neither the process's streams nor who reads.
+"""An open session for programs: its requests run one after the other, and all its events are sent
+as the objects of `stream-json`.
 
-Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Used by sdk.py
-and python_api.py.
+It uses app/request_queue.py as the terminal does, and is used by sdk.py and python_api.py. Who
+reads the objects is up to its caller.
 """
 
 from __future__ import annotations

@@ -54,9 +54,10 @@ def _show(flags: SessionsFlags) -> int:
         return 0
     paths = kept.session_paths(data, None if flags.everywhere else root)
     summaries = kept.session_summaries(paths, archived=flags.archived)
-    listed = [
-        summary for summary in summaries if not flags.search or kept.mentions(summary, flags.search)
-    ]
+    if flags.search:
+        listed = [summary for summary in summaries if kept.mentions(summary, flags.search)]
+    else:
+        listed = list(summaries)
     if flags.latest:
         listed = listed[:1]
     if not listed:
@@ -65,10 +66,8 @@ def _show(flags: SessionsFlags) -> int:
                 "no session matches",
                 hint="`fugu sessions --all` lists the sessions of every folder",
             )
-        message = (
-            "there is no session yet" if flags.everywhere else "this folder has no session yet"
-        )
-        print_clean(f'{message}; start one with `fugu run "..."`')
+        subject = "there is" if flags.everywhere else "this folder has"
+        print_clean(f'{subject} no session yet; start one with `fugu run "..."`')
         return 0
     if flags.paths:
         lines = [str(summary.path) for summary in listed]
@@ -210,7 +209,7 @@ GROUPINGS: dict[str, Callable[[Payment], str]] = {
 
 @dataclass(frozen=True)
 class CostRow:
-    """A row of the table. `unpriced`: calls whose price is unknown."""
+    """A row of the cost table. `unpriced` counts calls whose price is unknown."""
 
     name: str
     calls: int
@@ -222,8 +221,8 @@ class CostRow:
 
 
 def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
-    """Print the table. `days`: only so many, today included. Raises UsageError for a heading that
-    does not exist.
+    """Print the table. `days` limits it to so many days, today included. Raises UsageError for an
+    unknown heading.
     """
     if by not in GROUPINGS:
         raise UsageError(f"--by {by!r} does not exist", hint=f"one of {', '.join(GROUPINGS)}")

@@ -54,9 +54,9 @@ def load_backbone(config: Config) -> Backbone:
 def backbone_for_checkpoint(
     config: Config, start: Checkpoint | None = None, *, searched: bool = False
 ) -> tuple[Backbone, HiddenStates]:
-    """Load the backbone as sessions with `start` read with it, and its hidden states.
+    """Load the backbone with which sessions read for the checkpoint `start`, and its hidden states.
 
-    `searched`: the offsets of the second-to-last layer are left to the search. Raises
+    With `searched`, the offsets of the second-to-last layer are left to the search. Raises
     CoordinatorUnavailable if `start` is for another backbone.
     """
     from fugu_cli.training import search
@@ -82,7 +82,7 @@ def singular_values_folder(config: Config, backbone: Backbone) -> Path:
 
 
 def hidden_states_folder(config: Config) -> Path:
-    """Return the folder of hidden states. All of them can be computed again."""
+    """Return the cache folder of hidden states, all of which can be computed again."""
     return config.cache / "training"
 
 
@@ -102,7 +102,7 @@ COUNTING_DOES_IT = (
 
 
 def refuse_train_sessions() -> int:
-    """Say what took the place of `fugu train sessions`. Raise UsageError."""
+    """Raise UsageError that names the successor of the former command `fugu train sessions`."""
     raise UsageError("fugu train sessions is gone", hint=COUNTING_DOES_IT)
 
 

@@ -115,8 +115,8 @@ def _arm_name(steps: tuple[WorkflowStep, ...]) -> str:
 
 
 def train_conductor(flags: ConductorFlags) -> int:
-    """Train the Conductor. Return 0 when trained. Raises UsageError, SessionBusy, and the error
-    that stopped it.
+    """Train the Conductor and return 0. Raises UsageError, SessionBusy, and the error that stopped
+    the training.
     """
     if flags.preset not in PRESETS:
         raise UsageError(

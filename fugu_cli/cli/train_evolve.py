@@ -1,4 +1,6 @@
-"""`fugu train evolve`: what is evolved, and the fitness of a candidate from real sessions."""
+"""`fugu train evolve`: builds the search of a coordinator's head, and measures the fitness of its
+candidates in real sessions.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,8 @@ HELD_OUT_SEEDS = 2
 
 
 class RolloutFitness:
-    """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused
-    and named.
+    """Measures candidates in real sessions. Tasks whose tests pass before any work, hang or cannot
+    be run are refused and named.
     """
 
     def __init__(
@@ -126,8 +128,8 @@ class RolloutFitness:
         return None
 
     def judge(self, evolved: Checkpoint) -> DefaultComparison | None:
-        """Compare the evolved checkpoint with the default on the tasks that no candidate has met;
-        None where there are too few to hold any out.
+        """Compare the evolved checkpoint with the default on the tasks that no candidate has met.
+        Return None if there are too few tasks to hold any out.
         """
         if not self._held:
             return None
@@ -303,7 +305,7 @@ def _key(job: RolloutJob) -> tuple[str, str, int]:
 
 
 def right(outcome: RolloutOutcome) -> float:
-    """Return 1 if the work is right and the request ended well with it, else 0."""
+    """Return 1 if the work is right and the request ended well, else 0."""
     return float(outcome.ok and outcome.reason in ("accepted", "answered"))
 
 
@@ -318,9 +320,7 @@ CHECKPOINT_NAME = "checkpoint.safetensors"
 
 
 def evolve(flags: EvolveFlags) -> int:
-    """Run or go on with an evolution: exit code 0, or 4 where it was interrupted. Failures are
-    those of the tree.
-    """
+    """Run or continue an evolution. Return 0, or 4 if it was interrupted. Raises FuguError."""
     cma_strategy()  # before anything is read that takes minutes
     folder = (flags.out or Path("fugu-evolve")).resolve()
     try:
@@ -413,8 +413,10 @@ def _blank_checkpoint(config: Config) -> Checkpoint:
 
 
 def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
-    """Return what is searched: the head alone, or with the offsets of the second-to-last layer.
-    Units are from a few invented sessions: those to be judged by have not been read yet.
+    """Return the layout of the search: the head alone, or with the offsets of the second-to-last
+    layer.
+
+    The units come from a few invented sessions, since no session of the tasks has been read yet.
     """
     from fugu_cli.coordinators.transcript import transcript_text
     from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates

@@ -70,8 +70,9 @@ SuitesArgument = Annotated[list[str], SUITES]
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutFlags:
-    """Sessions on tasks: which, their requests, what they may cost, how many run at once. A
-    command's own flags are first."""
+    """The flags for sessions on tasks: which tasks, how they are prompted, what they may cost, how
+    many run at once. A command's own flags are listed first.
+    """
 
     prompt: Annotated[
         str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")
@@ -163,7 +164,9 @@ class SftFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class EvolveFlags(RolloutFlags):
-    """`fugu train evolve`: the tasks that candidates are judged by, and how the search goes."""
+    """The flags of `fugu train evolve`: the tasks that candidates are judged by, and the settings
+    of the search.
+    """
 
     suites: SuitesArgument
     start: Annotated[
@@ -264,7 +267,7 @@ class KindsFlags:
 
 @dataclass(frozen=True)
 class ImportFlags:
-    """`fugu coordinator import`. None means: as the file says itself."""
+    """The flags of `fugu coordinator import`. None stands for what the file itself says."""
 
     file: Annotated[
         Path,

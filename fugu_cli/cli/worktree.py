@@ -47,9 +47,11 @@ CACHES = (
 
 @dataclass(frozen=True)
 class OpenWorktree:
-    """A worktree that fugu works in. `here` is the repository that it belongs to, `base` the commit
-    that it began at, and `data` the folder of sessions. `trusted`: it has the files that the user
-    trusts there.
+    """A worktree that fugu works in.
+
+    `main_repo` is the repository that it belongs to, `base` the commit at which it began, and
+    `data` the folder of sessions. It is `trusted` if it has exactly the files that the user trusts
+    in the repository.
     """
 
     name: str
@@ -170,9 +172,12 @@ def _link_environments(top: Path, folder: Path) -> None:
 
 
 def bring_back(worktree: OpenWorktree, wants_back: Callable[[], bool], *, finished: bool) -> None:
-    """Put what was done into the files where fugu was called, as changes that are not committed,
-    and remove the worktree. Where `wants_back` says no, or the work was committed, or does not fit,
-    it stays; also where nothing was done yet in a session that has not `finished`."""
+    """Put the work into the files where fugu was called, as uncommitted changes, and remove the
+    worktree.
+
+    It stays if `wants_back` says no, if the work was committed or does not fit, and if nothing was
+    done yet in a session that has not `finished`.
+    """
     os.chdir(worktree.main_repo.cwd)
     name, top = shlex.quote(worktree.name), shlex.quote(str(worktree.worktree_repo.top))
     if worktree.worktree_repo.read_line("rev-parse", "HEAD") != worktree.base:

@@ -1,8 +1,8 @@
 """The configuration: one frozen `Config` and the entries of the pool.
 
 Only the command line and wiring read it; everything below gets plain values. `config/loader.py`
-reads files, environment and flags; `config/pool.py` makes a usable pool of the entries. Each key is
-described by its line in `.fugurc.example` and in `fugu help config`.
+reads files, environment and flags; `config/agent_pool.py` makes a usable pool of the entries. Each
+key is described by its line in `.fugurc.example` and in `fugu help config`.
 """
 
 # without `from __future__ import annotations`: strings would be compiled at every start

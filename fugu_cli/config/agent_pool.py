@@ -1,8 +1,8 @@
-"""From the entries of a `Config` to a usable pool: keys, addresses, protocols, prices and slots
-filled in.
+"""Makes a usable pool of the entries of a `Config`: keys, addresses, protocols, prices and slots
+are filled in.
 
-Without entries the pool is found: agents for the keys in the environment, else the embedded models.
-It must not call anybody; whether an agent answers is `fugu pool check`'s question.
+Without entries the pool is detected: agents for the keys in the environment, else the embedded
+models. No agent is called; `fugu pool check` finds out whether one answers.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def _is_absent(model: str, cache: Path) -> bool:
     from fugu_cli.local.store import Store
 
     store = Store(cache)
-    return any(names.name == model for names in store.known) and store.find(model) is None
+    return any(known.name == model for known in store.models) and store.find(model) is None
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
@@ -375,7 +375,9 @@ def detected_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Return the services whose key is set but not enough, with what the user must add."""
+    """Return the services whose key is set but that need more settings, with what the user must
+    add.
+    """
     unready = []
     for service in SERVICES:
         if not environ.get(service.variable):
@@ -443,7 +445,9 @@ def _protocol(entry: AgentEntry) -> Protocol:
 
 
 def without_former_agents(config: Config) -> Config:
-    """Return the configuration with the agents that stand in the place of former embedded ones."""
+    """Return the configuration with the names of former embedded agents replaced by those of
+    present ones.
+    """
     if config.agents:
         return config
     _, single, name = config.coordinator.partition("single:")
@@ -471,23 +475,24 @@ def former_settings(config: Config) -> tuple[str, ...]:
 
 
 def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> AgentEntry:
+    """Return the entry with every field that the user left out."""
     base_url = address_of(entry, environ)
-    return entry.model_copy(
-        update={
-            "base_url": base_url,
-            "api": _api(entry, base_url),
-            "api_key_env": _variable(entry),
-            "protocol": _protocol(entry),
-            "context": entry.context or _context(entry, base_url),
-            "infill": _infills(entry),
-            "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
-            "vendor": _vendor(entry) if entry.vendor is None else entry.vendor,
-            "price": entry.price or price_of(entry.provider, entry.model, base_url or ""),
-            "temperature": entry.temperature
-            if entry.temperature is not None
-            else config.temperature,
-        }
-    )
+    values: dict[str, object] = {
+        "base_url": base_url,
+        "api": _api(entry, base_url),
+        "api_key_env": _variable(entry),
+        "protocol": _protocol(entry),
+        "context": entry.context or _context(entry, base_url),
+        "infill": _infills(entry),
+        "price": entry.price or price_of(entry.provider, entry.model, base_url or ""),
+    }
+    if entry.vision is None:
+        values["vision"] = _sees_pictures(entry)
+    if entry.vendor is None:
+        values["vendor"] = _vendor(entry)
+    if entry.temperature is None:
+        values["temperature"] = config.temperature
+    return entry.model_copy(update=values)
 
 
 def pool_variables(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
@@ -549,21 +554,21 @@ def _context(entry: AgentEntry, base_url: str | None) -> int:
 
 
 def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str]) -> None:
-    pinned = (
-        config.coordinator.removeprefix("single:")
-        if config.coordinator.startswith("single:")
-        else None
-    )
-    planner = config.conductor.agent or None
+    """Raise ConfigError if a setting names an agent that is unknown, unusable, or opted out."""
+    pinned = None
+    if config.coordinator.startswith("single:"):
+        pinned = config.coordinator.removeprefix("single:")
     advisor = config.advisor if config.advisor not in ("auto", "off") else None
-    for name, key in [
+    named = [
         (pinned, "coordinator"),
-        (planner, "conductor.agent"),
+        (config.conductor.agent or None, "conductor.agent"),
         (advisor, "advisor"),
-        *((name, "opt_out") for name in config.opt_out),
-        *((name, "deny_agents") for kept in config.deny_agents.values() for name in kept),
-    ]:
-        if name is not None and (name, key) != ("*", "deny_agents") and name not in names:
+    ]
+    named += [(name, "opt_out") for name in config.opt_out]
+    for denied in config.deny_agents.values():
+        named += [(name, "deny_agents") for name in denied if name != "*"]
+    for name, key in named:
+        if name is not None and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else HELP_POOL
             where = "" if key == "coordinator" else f"{key}: "

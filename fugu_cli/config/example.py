@@ -1,7 +1,7 @@
-"""The text of `.fugurc.example`, written from `Config` itself.
+"""The text of `.fugurc.example`, made from `Config` itself.
 
-`python -m fugu_cli.config.example > .fugurc.example` writes the file again; a test holds the two
-equal.
+`python -m fugu_cli.config.example > .fugurc.example` writes the file again; a test checks that the
+two are equal.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+from itertools import pairwise
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -96,16 +97,17 @@ def example() -> str:
 
 def key_notes(table: type[BaseModel]) -> dict[str, str]:
     """Return the docstring below each key of a table, on one line."""
-    body = ast.parse(inspect.getsource(table)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    return {
-        key.target.id: " ".join(note.value.value.split())
-        for key, note in zip(body.body, body.body[1:], strict=False)
-        if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
-        if isinstance(note, ast.Expr)
-        and isinstance(note.value, ast.Constant)
-        and isinstance(note.value.value, str)
-    }
+    definition = ast.parse(inspect.getsource(table)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    notes = {}
+    for pair in pairwise(definition.body):
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=key)),
+                ast.Expr(value=ast.Constant(value=str(note))),
+            ):
+                notes[key] = " ".join(note.split())
+    return notes
 
 
 def _inline(value: object) -> str:

@@ -1,10 +1,10 @@
 """Keys of providers that `fugu login` keeps, and logins of `fugu mcp login`: in the system's
-keyring where Python's `keyring` works, else in a file.
+keyring if Python's `keyring` works, else in a file.
 
-Keys are put into the process's environment, under the names that providers give their keys. From
-there on they are what keys of the environment are: masked in every text, and taken out of the
-environment of agents' commands. Commands do not see the file's folder. It stays where it is
-whatever `data_dir` says: no repository moves it.
+Keys are put into the process's environment, under the names that providers give them. Like all keys
+of the environment they are then masked in every text and taken out of the environment of agents'
+commands. Commands do not see the file's folder. `data_dir` does not move it, since a repository can
+set that.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def read_kept_keys() -> tuple[Kept, str]:
 
 
 def _made_private(path: Path, number: int) -> str:
-    """Close the file to others. Returns a sentence when it was open. Raises StorageError where that
-    fails.
+    """Close the file to other users. Return a sentence if it was open to them. Raises StorageError
+    if that fails.
     """
     state = os.fstat(number)
     if not stat.S_ISREG(state.st_mode):
@@ -141,7 +141,8 @@ def _unused(path: Path, why: str) -> StorageError:
 
 class StoredLogins:
     """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore). `hide`
-    is given the tokens of every new one."""
+    is called with the tokens of every new login, so that they are masked.
+    """
 
     def __init__(self, hide: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
         self.hide = hide

@@ -186,13 +186,14 @@ def _only_price(usage: Usage, model: str) -> PriceCalculation | None:
     from genai_prices.data_snapshot import get_snapshot
 
     names = dict.fromkeys((model, model.rpartition("/")[2]))
-    offers = [
-        offer
-        for provider in get_snapshot().providers
-        for name in names
-        if (offer := _sold_by(provider.id, usage, name)) is not None
-    ]
-    return offers[0] if len({offer.total_price for offer in offers}) == 1 else None
+    offers = []
+    for provider in get_snapshot().providers:
+        for name in names:
+            offer = _sold_by(provider.id, usage, name)
+            if offer is not None:
+                offers.append(offer)
+    prices = {offer.total_price for offer in offers}
+    return offers[0] if len(prices) == 1 else None
 
 
 def _served_at(base_url: str, usage: Usage, model: str) -> PriceCalculation | None:

@@ -1,9 +1,10 @@
-"""From files, environment and flags to one `Config`, with messages that name file, line and key."""
+"""Loads files, environment and flags into one `Config`, with messages that name file, line and key."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ LOWERED = ("max_turns", "max_budget_usd", "time_limit", "steps_per_turn")
 
 @dataclass(frozen=True)
 class ConfigLayer:
-    """One source of settings: only `config.model_fields_set` was said there."""
+    """One source of settings. Only the keys in `config.model_fields_set` come from it."""
 
     source: str
     config: Config
@@ -71,8 +72,8 @@ def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
 
 
 def _merge(before: object, value: object) -> object:
-    """Merge a value over another. Lists and denials add up; tables of limits replace only what they
-    set.
+    """Merge a value over another. Lists and denials are joined; tables of limits replace only the
+    limits that they set.
     """
     if isinstance(value, tuple):
         items = [*before, *value] if isinstance(before, tuple) else list(value)
@@ -102,27 +103,29 @@ def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[
     kept, ignored = {}, []
     for key in sorted(layer.config.model_fields_set):
         value = getattr(layer.config, key)
-        if key in HARMLESS or _is_not_above(key, value, getattr(below, key)):
+        if key in HARMLESS or _is_lowered(key, value, getattr(below, key)):
             kept[key] = value
+        elif key in (*LOWERED, "permission_mode"):
+            ignored.append(f"{key} (it may only be lowered)")
         else:
-            ignored.append(
-                f"{key} (it may only be lowered)" if key in (*LOWERED, "permission_mode") else key
-            )
+            ignored.append(key)
     return ConfigLayer(layer.source, Config().model_copy(update=kept)), tuple(ignored)
 
 
-def _is_not_above(key: str, value: float | str, before: float | str | None) -> bool:
+def _is_lowered(key: str, value: float | str, before: float | str | None) -> bool:
+    """Return whether the key may be lowered and its value is not above that before."""
     if key == "permission_mode":
         return MODES.index(value) <= MODES.index(before)
     if key not in LOWERED:
         return False
     if key not in ("max_budget_usd", "time_limit"):
         return value <= before  # type: ignore[operator]
-    limits, limits_before = _limits(value), _limits(before)
-    return all(
-        limit <= limits_before.get(name, 0.0 if name == "wait" else limit)
-        for name, limit in limits.items()
-    )
+    limits_before = _limits(before)
+    for name, limit in _limits(value).items():
+        unset = 0.0 if name == "wait" else math.inf
+        if limit > limits_before.get(name, unset):
+            return False
+    return True
 
 
 def _limits(value: object) -> dict[str, float]:
@@ -169,9 +172,10 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """The configuration and where it came from. `notes` are sentences for people; `ignored` are
-    files and folders that do not count, or not wholly, before the user trusts this folder;
-    `trust_notes` are the notes about them.
+    """The configuration and its sources.
+
+    `notes` are sentences for people; `trust_notes` are those about trust. `ignored` are files and
+    folders that do not count, at least in part, until the user trusts this folder.
     """
 
     config: Config
@@ -290,9 +294,9 @@ def load_config(
     )
 
     def trusts(path: Path) -> bool:
-        return (
-            trusted if path == root else trust or (trusted and config_trust.is_trusted(data, path))
-        )
+        if path == root or not trusted:
+            return trusted
+        return trust or config_trust.is_trusted(data, path)
 
     plugins, plugin_notes = _plugins(data, environ, managed)
     if plugins:
@@ -305,9 +309,9 @@ def load_config(
     is_unchanged = config_trust.unchanged_since_trust(data, root)
 
     def counts(file: Path) -> bool:
-        return trust or (
-            trusted and (is_unchanged(file) or config_trust.is_trusted(data, file.parent))
-        )
+        if trust or not trusted:
+            return trust
+        return is_unchanged(file) or config_trust.is_trusted(data, file.parent)
 
     instructions = instruction_files.trusted_instructions(folder, root, counts)
     instructions += instruction_files.files_in(
@@ -491,8 +495,8 @@ def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> C
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each FUGU_ variable that is nearly a key: a typing mistake that nobody
-    would notice.
+    """Return a sentence for each FUGU_ variable whose name is nearly a key, since such a typing
+    mistake would not be noticed.
     """
     variables = [PREFIX + key.upper() for key in Config.model_fields]
     notes = []
@@ -588,7 +592,7 @@ def _worst(error: ValidationError) -> ErrorDetails:
 
 
 def _describe_fault(error: ErrorDetails, where: str) -> ConfigError:
-    """Describe one fault: place, key, what is wrong, a similar name."""
+    """Describe one fault: its place and key, the reason, and a similar key if there is one."""
     path = tuple(part for part in error["loc"] if part not in FORMS)
     if not path:  # nothing was read at all
         return ConfigError(f"{where} is nested too deep", hint=HELP)

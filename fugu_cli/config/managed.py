@@ -105,7 +105,7 @@ class ManagedSettings(ConfigTable):
 
 
 def _matches(text: str, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern covers the text. In an address a `*` of the host's part stands for
+    """Return whether a pattern matches the text. In an address a `*` in the host's part matches
     nothing beyond the host.
     """
     if text.startswith(("http://", "https://")):

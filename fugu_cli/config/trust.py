@@ -59,8 +59,8 @@ def is_trusted(data: Path, folder: Path) -> bool:
 
 
 def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
-    """Return whether a copy of a folder holds exactly the directing files that the user trusted
-    there.
+    """Return whether a copy of a trusted folder holds exactly the directing files that the user
+    trusted there.
     """
     trusted = _read(data).get(folder.resolve())
     return trusted is not None and not _differing(trusted, _hashes(copy.resolve()))
@@ -82,8 +82,8 @@ def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
 
 
 def trusted_code(data: Path, root: Path, *, for_one_run: bool = False) -> TrustedCode:
-    """Return what tells whether code that servers and hooks of `root` run is as the user trusted
-    it. `for_one_run`: the user trusts it as it is now.
+    """Return a check of whether the code that servers and hooks of `root` run is the code that the
+    user trusted. With `for_one_run`, the present code is trusted.
     """
     folder = root.resolve()
     hashes = _code_hashes(folder) if for_one_run else _read(data).get(folder, {})

@@ -1,8 +1,8 @@
-"""Lease a running model server, and start it when there is none. The client's side of `server`.
+"""Leases a running model server, and starts it if there is none: the client's side of `server.py`.
 
-Agents get a base_url and know no more. Who uses a server is written in file locks alone, so there
-is nothing to clean up after a crash: a lease is a shared lock on a file, and a server is there
-while its own lock is held.
+Agents get a base_url and know no more. Only file locks record who uses a server, so there is
+nothing to clean up after a crash: a lease is a shared lock on a file, and a server runs while it
+holds its own lock.
 """
 
 from __future__ import annotations

@@ -258,28 +258,47 @@ class _Turn:
         return self._call(edits, text) if edits and not self.progress.is_stuck else None
 
     def _looks(self, text: str, *, tests_fail: bool = False) -> list[Call]:
-        """Return the searches and readings that are due before the model is asked."""
-        progress, searches = self.progress, self.progress.searches
+        """Return the searches and readings that are due before the model is asked.
+
+        First the files that the request mentions, or else its rare words, are searched and read. If
+        tests fail and nothing in these files could be changed, the files that the tests import are
+        searched and read too.
+        """
+        searches = self.progress.searches
         mentioned = words.mentioned_files(text)
-        if not searches and mentioned:
+        if not searches:
+            return self._first_search(text, mentioned, tests_fail)
+        unread = self._unread(_paths_of(*searches[0], mentioned))
+        if unread:
+            return _read_calls(unread)
+        if not tests_fail:
+            return []
+        if len(searches) > 1:
+            return _read_calls(self._unread(_paths_of(*searches[1], ())))
+        if self._candidates():
+            return []
+        return self._search_of_imports()
+
+    def _first_search(self, text: str, mentioned: Sequence[str], tests_fail: bool) -> list[Call]:
+        if mentioned:
             names = dict.fromkeys(path.rpartition("/")[2] for path in mentioned)
             return [*self._check(tests_fail), call(1, "glob", pattern=_one_of(names))]
-        if not searches and "grep" in self._tools and (rare := words.rare_words(text)):
+        rare = words.rare_words(text)
+        if rare and "grep" in self._tools:
             return [call(0, "grep", pattern="|".join(map(re.escape, rare)), ignore_case=True)]
-        if searches and (paths := self._unread(_paths_of(*searches[0], mentioned))):
-            return [call(n, "read", path=path, plain=True) for n, path in enumerate(paths)]
-        if not tests_fail or not searches or (len(searches) == 1 and self._candidates()):
-            return []
-        tests = [path for path in progress.original if is_test(path)]
-        if len(searches) == 1 and tests:
-            ending = tests[0].rpartition(".")[2]
-            names = {}
-            for path in tests:
-                names.update(dict.fromkeys(words.imported_words(progress.original[path])))
-            return [call(0, "glob", pattern=_one_of(f"{name}.{ending}" for name in names))]
-        if len(searches) > 1 and (paths := self._unread(_paths_of(*searches[1], ()))):
-            return [call(n, "read", path=path, plain=True) for n, path in enumerate(paths)]
         return []
+
+    def _search_of_imports(self) -> list[Call]:
+        """Return a search for files with the names that the tests import."""
+        contents = self.progress.original
+        tests = [path for path in contents if is_test(path)]
+        if not tests:
+            return []
+        ending = tests[0].rpartition(".")[2]
+        names: dict[str, None] = {}
+        for path in tests:
+            names.update(dict.fromkeys(words.imported_words(contents[path])))
+        return [call(0, "glob", pattern=_one_of(f"{name}.{ending}" for name in names))]
 
     def _check(self, tests_fail: bool) -> list[Call]:
         """Return the call that makes the failing tests the acceptance check."""
@@ -397,7 +416,12 @@ def _tests_shown(output: str, limit: int) -> str:
     return f"The tests print:\n{fenced(shown)}\n\n"
 
 
+def _read_calls(paths: Sequence[str]) -> list[Call]:
+    return [call(number, "read", path=path, plain=True) for number, path in enumerate(paths)]
+
+
 def _one_of(names: Iterable[str]) -> str:
+    """Return a glob pattern that matches files of these names in every folder."""
     return f"**/{{{','.join(names)}}}"
 
 
@@ -411,13 +435,12 @@ def _paths_of(tool: str, printed: str, mentioned: Sequence[str]) -> list[str]:
         return [path for path, _ in counts.most_common()]
     if not mentioned:
         return lines
-    paths = [
-        path
-        for mention in mentioned
-        for path in lines
-        if f"/{path}".endswith(f"/{mention}") or mention.endswith(f"/{path}")
-    ]
-    return list(dict.fromkeys(paths))
+    paths: dict[str, None] = {}
+    for mention in mentioned:
+        for path in lines:
+            if f"/{path}".endswith(f"/{mention}") or mention.endswith(f"/{path}"):
+                paths[path] = None
+    return list(paths)
 
 
 def _silent(text: str) -> None:

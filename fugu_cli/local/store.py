@@ -1,9 +1,9 @@
-"""The embedded models on this machine: which are here, fetch one, remove one. The default file of
-this package.
+"""The embedded models on this machine: finds, fetches and removes them. Start here to read this
+folder.
 
-A file counts as present when a sidecar beside it notes the size, time and hash it was verified
-with: nobody hashes a gigabyte at start-up. A fetch can be killed at any moment: bytes gather in a
-part file, renamed once its hash is right.
+A file counts as present if a sidecar file notes the size, time and hash with which it was verified,
+so that no start hashes a gigabyte. A download can be killed at any moment: its bytes gather in a
+part file, which is renamed once its hash is right.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Store:
     """The models under `cache`, the same for every fugu of one user."""
 
     cache: Path
-    known: tuple[Model, ...] = field(default_factory=embedded_models)
+    models: tuple[Model, ...] = field(default_factory=embedded_models)
     sources: Sequence[Source] = field(default_factory=default_sources)
     free: Callable[[Path], int] = free_bytes
 
@@ -68,10 +68,10 @@ class Store:
 
     def model(self, name: str) -> Model:
         """Return the model of that name. Raises UsageError with the names that exist."""
-        for model in self.known:
+        for model in self.models:
             if model.name == name:
                 return model
-        names = ", ".join(model.name for model in self.known)
+        names = ", ".join(model.name for model in self.models)
         raise UsageError(
             f"There is no embedded model called '{name}'.",
             hint=f"The embedded models are: {names}.",
@@ -89,7 +89,7 @@ class Store:
         """Return the file for an embedded model's name or a path to a GGUF file. Raises
         ModelFileError if it is not here.
         """
-        if any(model.name == name_or_path for model in self.known):
+        if any(model.name == name_or_path for model in self.models):
             if file := self.find(name_or_path):
                 return file
             raise ModelFileError(
@@ -99,19 +99,19 @@ class Store:
         file = Path(name_or_path).expanduser()
         if file.is_file():
             return file.resolve()
-        names = ", ".join(model.name for model in self.known)
+        names = ", ".join(model.name for model in self.models)
         raise ModelFileError(
             f"'{name_or_path}' is neither an embedded model nor a file.",
             hint=f"The embedded models are: {names}.",
         )
 
     async def pull(self, name: str, report: ReportProgress = no_report) -> Path:
-        """Fetch and verify a model, or return at once when it is here. Taken up again wherever it
-        was killed.
+        """Fetch and verify a model, or return at once if it is here. An interrupted download is
+        continued.
 
-        Raises UsageError (no such model), ModelFileError (no source could deliver, or one delivered
-        something else) and StorageError (no room, no permission). Two pulls of one model at a time:
-        the second waits and finds it there.
+        If two processes fetch one model, the second waits and finds it there. Raises UsageError (no
+        such model), ModelFileError (no source could deliver, or one delivered another file) and
+        StorageError (no room, no permission).
         """
         model = self.model(name)
         if file := self.find(name):
@@ -126,7 +126,7 @@ class Store:
                 return file
 
     def remove(self, name: str) -> int:
-        """Delete a model and the rests of attempts to fetch it; returns the bytes freed. Raises
+        """Delete a model and all partial downloads of it, and return the bytes freed. Raises
         InfrastructureError.
         """
         model = self.model(name)
@@ -146,7 +146,7 @@ class Store:
                 )
 
     async def _adopted(self, model: Model, report: ReportProgress) -> Path | None:
-        """Check a file without a valid note: keep it if it is right, delete it if not."""
+        """Verify a file without a valid note: keep it if it is right, else delete it."""
         file = self.folder / model.filename
         if not file.is_file():
             return None
@@ -203,7 +203,7 @@ class Store:
 
 @asynccontextmanager
 async def _alone(path: Path, model: Model, report: ReportProgress) -> AsyncIterator[None]:
-    """Hold the lock of one model; the system frees it when its holder dies."""
+    """Hold the lock of one model. The system frees it if the process dies."""
     lock = FileLock(path)
     while True:
         try:

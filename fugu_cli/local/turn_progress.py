@@ -1,7 +1,6 @@
-"""The progress of a small model's turn, read from its own calls and their results. Pure.
+"""The progress of a small model's turn, read from its own calls and their results.
 
-The conversation is the only memory: whoever goes on with it, after a crash too, goes on where it
-stood.
+The conversation is the only memory, so after a crash the agent continues where it stopped.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class TurnProgress:
 
 
 def progress_of(messages: Sequence[Message]) -> TurnProgress:
-    """Return the progress of the turn that `messages` end in: its calls are behind the last message
+    """Return the progress of the turn at the end of `messages`: of the calls after the last message
     of the user.
     """
     progress = TurnProgress()

@@ -1,5 +1,5 @@
-"""Guesses from the words of a request what a small model is to do: such a model is too small to be
-asked. Nothing else in fugu reads a request.
+"""Guesses from the words of a request what a small model has to do, since such a model cannot be
+asked. No other module reads a request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NEW_TESTS = re.compile(
 
 
 def mentioned_files(text: str) -> list[str]:
-    """Return what looks like the path of a source file or document, each once, in order."""
+    """Return the words that look like the path of a source file or document, each once, in order."""
     paths = (path.removeprefix("./") for path in _PATH.findall(text))
     return [path for path in dict.fromkeys(paths) if path.rpartition(".")[2] in _ENDINGS]
 

@@ -307,17 +307,16 @@ class HttpConnection:
     def _new_client(self) -> httpx.AsyncClient:
         is_local = self._endpoint.loopback
         uses_tls = self._endpoint.base_url.startswith("https") and self._transport is None
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        kept_connections = 10
+        if is_local:
+            headers["connection"] = "close"
+            kept_connections = 0
         return httpx.AsyncClient(
-            headers={
-                "content-type": "application/json",
-                "accept": "text/event-stream",
-                **({"connection": "close"} if is_local else {}),
-                **self._headers,
-                **self._endpoint.headers,
-            },
+            headers={**headers, **self._headers, **self._endpoint.headers},
             timeout=httpx.Timeout(None, connect=self._endpoint.timeouts.connect),
             limits=httpx.Limits(
-                max_keepalive_connections=0 if is_local else 10, keepalive_expiry=KEEPALIVE
+                max_keepalive_connections=kept_connections, keepalive_expiry=KEEPALIVE
             ),
             transport=self._transport,
             # Loading certificates costs 30 ms, so it is done only for https. SSL_CERT_FILE is used

@@ -11,10 +11,14 @@ from fugu_cli.messages import BYTES_PER_TOKEN, Prompt, Reply, Usage
 
 def usage_of_reply(reply: Reply, prompt: Prompt) -> Usage:
     """Return the usage of a whole reply, with estimates for missing counts."""
-    texts = [reply.text, *(block.text for block in reply.thinking)]
-    texts += [text for call in reply.calls for text in (call.tool, call.arguments)]
-    received = sum(len(text.encode("utf-8", "replace")) for text in texts)
-    return _with_estimates(reply.usage, prompt, 0 if reply.usage.output else received)
+    if reply.usage.output:
+        return _with_estimates(reply.usage, prompt, received_bytes=0)
+    texts = [reply.text]
+    texts += [block.text for block in reply.thinking]
+    for call in reply.calls:
+        texts += [call.tool, call.arguments]
+    received_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    return _with_estimates(reply.usage, prompt, received_bytes)
 
 
 def usage_of_broken_call(reported: Usage, prompt: Prompt, received_bytes: int) -> Usage:

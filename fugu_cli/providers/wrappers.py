@@ -107,8 +107,9 @@ def _filtered_call(call: Call, hidden: IsHidden) -> Call:
 
 
 def _all_texts(value: object) -> str:
+    """Return the texts of a JSON value, keys included, on lines of their own."""
     if isinstance(value, dict):
-        return "\n".join(_all_texts(part) for pair in value.items() for part in pair)
+        return "\n".join(_all_texts([key, item]) for key, item in value.items())
     if isinstance(value, list):
         return "\n".join(_all_texts(item) for item in value)
     return str(value)

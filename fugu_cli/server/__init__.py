@@ -18,10 +18,13 @@ WEB_ROOT = "/web"
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """The address and token of an endpoint. Port 0 means any free port. `grace` is the number of
-    seconds that running answers may take after a stop. `origins` are web pages that may use the
-    endpoint besides its own, as `https://host:port`. `web`: the web page is served too, under
-    `web_origin` by a proxy with TLS, or for this machine alone.
+    """The address and token of an endpoint.
+
+    Port 0 means any free port. `grace` is the number of seconds that running answers may take after
+    a stop. `origins` are web pages that may use the endpoint besides its own, as `https:
+
+    host:port`. With `web`, the web page is served too: under `web_origin` by a proxy with TLS, else
+    for this machine alone.
     """
 
     host: str = "127.0.0.1"

@@ -46,7 +46,9 @@ PORTION_TIMEOUT = 20.0
 async def answer_request(
     service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Read a request, and write its answer. Raises RequestRefused for a request that is not begun."""
+    """Read a request and write its answer. Raises RequestRefused for a request that is refused
+    before its answer begins.
+    """
     with service.exchange() as exchange:
         body = await read_body(service, exchange, receive)
         headers = HttpRequest(scope).headers
@@ -188,7 +190,7 @@ class AnswerWriter:
 
 
 class Delta(NamedTuple):
-    """A piece of an answer's text or reasoning; without text after a while of silence."""
+    """A piece of an answer's text or reasoning. An empty piece stands for a while of silence."""
 
     text: str = ""
     is_reasoning: bool = False
@@ -296,8 +298,8 @@ async def send_json(
 async def send_refusal(
     wire: Wire, refusal: RequestRefused, send: Send, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Send a refusal in the wire's error format. Clients are told not to retry what was retried
-    here.
+    """Send a refusal in the wire's error format. A failed call was already retried here, so clients
+    are told not to retry it.
     """
     all_headers = dict(headers or {})
     if refusal.after is not None:

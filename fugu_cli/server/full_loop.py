@@ -1,9 +1,9 @@
-"""The whole loop answers: Thinker, Worker and Verifier turns until a Verifier accepts, as in a
-session.
+"""Answers a request with the whole loop: Thinker, Worker and Verifier turns until a Verifier
+accepts, as in a session.
 
-Used for requests without client-side tools. The engine is the orchestrator's; this module gives it
-the conversation as a log, agents that speak to a user instead of working on a repository, and no
-tools: an endpoint changes no files.
+Used for requests without client-side tools. The engine is that of sessions; this module gives it
+the conversation as a log, prompts for answering a client instead of working on a repository, and no
+tools, since an endpoint changes no files.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ClientVoice:
         if live:
             request.log.listen(self._listen)
         self._heard_turn: int | None = None
-        """The newest turn whose text the client got some of."""
+        """The newest turn of which the client got text."""
         self._held_back: tuple[int, str] = (0, "")
         """A turn and its text so far, while that may be the beginning of `UNABLE:`."""
 
@@ -127,10 +127,8 @@ class ClientVoice:
 
         If the turn's text may go to the client, the client's limits on its answer apply.
         """
-        client_request, sampling = (
-            self._request.client_request,
-            self._request.client_request.sampling,
-        )
+        client_request = self._request.client_request
+        sampling = client_request.sampling
         instructions = prompts.load("serve/step" if turn.assigned.plan else "serve/system")
         system = [text for text in (instructions, client_request.system) if text.strip()]
         answers = _answers_client(state, turn)
@@ -189,6 +187,7 @@ class ClientVoice:
             self._request.forward(TextStreamed(turn=turn, agent=answer.agent, text=text))
 
     def wait(self, turn: Turn) -> None:
+        """Raise AgentError instead of a retry if the client already got some of the turn's text."""
         if self._heard_turn == turn.number and self._request.client_request.stream:
             raise single_agent.broken_stream_reason(turn.assigned.agent)
         self._held_back = (0, "")

@@ -1,4 +1,4 @@
-"""The entries of `GET /v1/models`: what a client has to know of a model before it asks.
+"""The entries of `GET /v1/models`: what a client has to know of a model before it calls it.
 
 Each entry has the fields of OpenAI's and of Anthropic's API (anthropic 2.14), and for the size also
 the names that OpenRouter uses (`context_length`), which other clients read.

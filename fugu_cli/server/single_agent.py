@@ -1,4 +1,5 @@
-"""One agent answers: if the client runs tools of its own, names an agent, or an agent is pinned.
+"""Answers a request with one agent: if the client runs tools of its own, names an agent, or an
+agent is pinned.
 
 Also holds the endpoint's settings, and the accounting of running calls, which the full loop uses as
 well.

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from fugu_cli import prompts
@@ -105,8 +106,9 @@ def follow_up_request(messages: Sequence[Message]) -> list[Event]:
 
 
 def _joined_request(messages: Sequence[FromUser]) -> Asked:
+    """Return one request with the texts and the media of several messages."""
     texts = [message.text for message in messages if message.text.strip()]
-    media = [item for message in messages for item in message.media]
+    media = chain.from_iterable(message.media for message in messages)
     return Asked(text="\n\n".join(texts), media=tuple(media))
 
 

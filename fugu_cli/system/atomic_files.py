@@ -1,11 +1,9 @@
-"""Files written whole or not at all.
+"""Files written whole or not at all: a crash or a full disk leaves the old file.
 
-`write_atomically` is for the user's files: under every tool that writes and under restoring. A
-crash or a full disk leaves the old file; mode, owner and extended attributes are kept. Hard links
-are not: written in place, a file would also change under its other names. Those may lie outside the
-repository (pnpm's and uv's stores), where nobody was asked. A crash could leave half of the file.
-
-`replacement_file` is for what fugu keeps of its own: settings, caches, checkpoints.
+`write_atomically` writes the user's files, for tools and for undo. It keeps mode, owner and
+extended attributes, but no hard links: written in place, a file would also change under its other
+names, which may lie outside the repository (in the stores of pnpm and uv), and a crash could leave
+half of it. `replacement_file` writes fugu's own files: settings, caches, checkpoints.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.E
 def write_atomically(
     path: Path, data: bytes, mode: int | None = None, folder: Path | None = None
 ) -> None:
-    """Put `data` at `path`, by a new file in the same folder that takes its place. `folder` is
-    another path of that folder, as `resolved_folder` yields one.
+    """Write `data` to `path` through a new file in the same folder that then replaces it.
 
-    Folders are made where missing. `mode` (permission bits) defaults to the old file's, for a new
-    file to what the umask leaves. A link at `path` is replaced: resolve it first to write what it
-    points to. Raises StorageError when the disk is full or broken, OSError for what the caller
-    named wrong.
+    `folder` is another path of that folder, as `resolved_folder` yields one. Missing folders are
+    made. `mode` (permission bits) defaults to that of the old file, or for a new file to what the
+    umask leaves. A link at `path` is replaced: resolve it first to write its target.
+
+    Raises StorageError if the disk is full or broken, OSError for a path that cannot be written.
     """
     written = path if folder is None else folder / path.name
     try:
@@ -56,9 +54,10 @@ def write_atomically(
 
 @contextlib.contextmanager
 def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """Yield an empty file that replaces `path` when the block ends and is removed when it fails.
+    """Yield an empty file that replaces `path` when the block ends, and is removed if it fails.
 
-    Has `path`'s folder and suffix. Folders and `mode` are as in `write_atomically`. Raises OSError.
+    The file has the folder and the suffix of `path`. Folders and `mode` are as in
+    `write_atomically`. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=_prefix(), suffix=path.suffix, dir=path.parent)
@@ -75,7 +74,9 @@ def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 def _prefix() -> str:
-    """Begin a draft's name with the process that writes it: another one's is left alone."""
+    """Return the beginning of the names of this process's drafts, by which other processes leave
+    them alone.
+    """
     return f".fugu-{os.getpid()}-"
 
 
@@ -89,8 +90,9 @@ def is_draft(name: str) -> bool:
 
 
 def remove_drafts(folders: Iterable[Path], since: float) -> None:
-    """Remove what killed processes left in `folders` of files that they were writing; `since`, in
-    seconds since the epoch, is when they began."""
+    """Remove files in `folders` that killed processes had half written. `since`, in seconds since
+    the epoch, is the time when these processes began.
+    """
     for folder in folders:
         with contextlib.suppress(OSError):
             for draft in list(folder.iterdir()):

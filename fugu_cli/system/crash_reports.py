@@ -1,4 +1,6 @@
-"""A bug in fugu ends the program with three lines; the traceback goes to a file."""
+"""Reports of bugs in fugu: such a bug ends the program with three lines, and the traceback goes to
+a file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Unified diffs of the lines that differ: equal lines before and after them are not compared."""
+"""Unified diffs of long texts: equal lines at the beginning and the end are left out before the
+texts are compared.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ CONTEXT_LINES = 3
 def differing_lines(
     old: Sequence[str], new: Sequence[str]
 ) -> tuple[int, Sequence[str], Sequence[str]]:
-    """Return both texts from the first to the last line that differs, with three lines of context,
-    after the number of lines that are left out before them.
+    """Return the number of lines that are left out before, and both texts from the first to the
+    last line that differs, with three lines of context.
     """
     shorter = min(len(old), len(new))
     same_start = 0

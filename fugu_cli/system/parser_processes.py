@@ -1,4 +1,5 @@
-"""Starts processes that parse content which may be written to keep a parser busy or to crash it.
+"""Starts processes that parse untrusted content, which may be written to keep a parser busy or to
+crash it.
 
 Such a process runs the function `main` of a module of fugu. It gets nothing of the user's
 environment, and limits its own use of the processor and of memory.

@@ -1,4 +1,4 @@
-"""Ends a child process and takes its exit code, whatever happens meanwhile."""
+"""Ends a child process and reads its exit code, even if the caller is cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def is_running(process: int) -> bool:
 
 
 async def reap(process: asyncio.subprocess.Process) -> int | None:
-    """Kill a process of ours if it still runs, and return its exit code; None if it does not end.
+    """Kill a child process if it still runs, and return its exit code; None if it does not end.
 
-    Its pipes are closed, also if a child of it holds them. A cancellation is raised only after that,
-    because a process whose exit code was not taken would outlive the event loop.
+    Its pipes are closed, even if a child of it holds them. A cancellation is raised only
+    afterwards, since a process whose exit code was not read would outlive the event loop.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -46,9 +46,7 @@ async def reap(process: asyncio.subprocess.Process) -> int | None:
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> int | None:
-    """Return the exit code of a process that is being ended by other means; cancellations as in
-    `reap`.
-
+    """Return the exit code of a process that is ended by other means; cancellations as in `reap`.
     `Process.wait` alone may wait for ever for the end of an unread pipe.
     """
     cancelled: asyncio.CancelledError | None = None

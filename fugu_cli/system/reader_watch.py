@@ -1,4 +1,4 @@
-"""Notices that nobody reads what a process writes any more, though it writes nothing."""
+"""Notices when nobody reads this process's output any more, even while it writes nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ GONE = select.POLLERR | select.POLLHUP
 def call_when_reader_leaves(
     loop: AbstractEventLoop, descriptor: int, gone: Callable[[], None]
 ) -> None:
-    """Call `gone` once when the other end of a pipe or socket that is written to was closed.
-
-    Files, and terminals that are still there, have no such end.
+    """Call `gone` once when the other end of a pipe or socket for writing is closed. For a file, or
+    a terminal that is still there, it is never called.
     """
     poll = select.poll()
     poll.register(descriptor, 0)

@@ -1,5 +1,5 @@
-"""Files opened by a resolved path. It cannot be opened once a link has come into it, as a command
-that runs meanwhile could make one to lead fugu elsewhere.
+"""Opens files by a resolved path, and refuses a path with a link in it. A command that runs
+meanwhile could put such a link there to lead fugu to another file.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def read_resolved(path: Path) -> bytes:
 
 @contextmanager
 def resolved_folder(folder: Path, *, make: bool = False) -> Iterator[Path]:
-    """Yield a path of the folder that leads to it whatever is renamed meanwhile. `make`: make it
-    where it is missing. Raises OSError where a link is in its path.
+    """Yield a path that leads to the folder even if it is renamed meanwhile. With `make`, a missing
+    folder is made.
 
-    On systems without `/proc` the folder's own path is yielded once it has been looked at.
+    Raises OSError if a link is in its path. On systems without `/proc` the folder's own path is
+    yielded after it was checked.
     """
     descriptor = os.open("/", _SEARCH_ONLY)
     try:
@@ -59,10 +60,11 @@ def resolved_folder(folder: Path, *, make: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def resolved_entry(path: Path) -> Iterator[Path]:
-    """Yield a path that leads to what is at `path` now, whatever takes its place meanwhile. Raises
-    OSError where a link is in the path or at its end.
+    """Yield a path that leads to the present file or folder at `path`, even if another one replaces
+    it meanwhile.
 
-    On systems without `/proc` a path with its last name is yielded once it has been looked at.
+    Raises OSError if a link is in the path or at its end. On systems without `/proc` a path with
+    its last name is yielded after it was checked.
     """
     with resolved_folder(path.parent) as folder:
         entry = folder / path.name

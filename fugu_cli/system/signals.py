@@ -1,7 +1,7 @@
 """The signals that end a command: Ctrl-C, SIGTERM, and SIGHUP.
 
-Below everything. Before there is anything to keep they end a command wherever it is; a run that is
-open takes them itself. One that was ignored from the start (`nohup`) stays ignored.
+At first they end a command wherever it is, since there is nothing to keep; an open run handles them
+itself. A signal that was ignored from the start (`nohup`) stays ignored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ putting one away.
 
 
 def raise_on_signals(*more: signal.Signals) -> None:
-    """Raise KeyboardInterrupt for SIGINT and for the signals in `more`, also while asyncio waits. A
-    signal that was blocked by `hold_signals` raises here.
+    """Raise KeyboardInterrupt for SIGINT and for the signals in `more`, also while asyncio waits.
 
-    With `more` the process ticks: Python does not handle a signal that comes just before a blocking
-    call until something ends that call, and a tick does. The other functions that set handlers, and
-    `unticking`, end this.
+    A signal that was blocked by `hold_signals` raises here. With `more`, a timer (the tick)
+    interrupts the process at intervals: Python does not handle a signal that comes just before a
+    blocking call until that call is interrupted. The other functions that set handlers, and
+    `unticking`, stop it.
     """
     for number in (*_signals_not_ignored(), *more):
         signal.signal(number, _interrupt)
@@ -51,8 +51,8 @@ def unticking() -> None:
 
 
 def hold_signals() -> None:
-    """Block signals until they are handled again: nobody could handle them while asyncio makes a
-    loop.
+    """Block signals until handlers are set again, because they could not be handled while asyncio
+    makes a loop.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
 
@@ -91,8 +91,8 @@ def _signals_not_ignored() -> list[signal.Signals]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but not during an import, which would be left half done, nor while a
-    program is started, which nobody would end: then a moment later.
+    """Raise KeyboardInterrupt, or do so a moment later during an import or the start of a program:
+    the import would be left half done, and nobody would end the program.
     """
     if not (_is_importing(frame) or _is_starting(frame)):
         raise KeyboardInterrupt

@@ -1,8 +1,7 @@
-"""Temporary folders that are removed, also after their process was killed.
+"""Temporary folders that are removed, even if their process is killed.
 
-Each is locked by the process that works in it. The first one that a process makes takes away those
-that earlier processes left: folders of the same user that nobody holds any more. Knows nothing of
-what they are for.
+Each folder is locked by its process. The first one that a process makes also removes the folders
+that killed processes of the same user left: those that nobody locks.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextlib.contextmanager
 def temp_dir(purpose: str, parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder for `purpose` (small letters) in `parent` (default: the system's), and remove it
-    with everything in it when the block is left.
+    """Make a folder for `purpose` (small letters) in `parent`, by default the system's temporary
+    folder. It is removed with its content when the block ends.
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep_once(parent)
@@ -73,11 +72,10 @@ def _sweep_once(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, before: float, user: int) -> None:
-    """Remove what killed processes of `user` left in `folder`: folders untouched since `before`
-    whose lock is free.
+    """Remove the folders that killed processes of `user` left in `folder`: those that were not
+    touched since `before` and whose lock is free.
 
-    A lock holds wherever the disk is the same, in other containers too. What cannot be removed is
-    left.
+    Locks also work between containers that share the disk. A folder that cannot be removed is left.
     """
     with contextlib.suppress(OSError):
         for leftover in sorted(folder.iterdir()):

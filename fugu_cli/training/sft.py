@@ -1,5 +1,6 @@
-"""Stage 1 of training, the warm start: pass matrix, soft targets, transcripts, hidden states, a
-fitted head; and what the head is worth on held-out tasks beside the default.
+"""Stage 1 of training, the warm start: it makes soft targets from a pass matrix, renders
+transcripts, and fits a head to their hidden states. Then it compares the head with the default on
+held-out tasks.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ def _table_row(line: PolicySummary) -> str:
 
 @dataclass(frozen=True)
 class DecisionExample:
-    """A session up to a decision, and the decision wanted: a distribution over rows, and a role."""
+    """A session up to a decision, and the target of the decision: a distribution over rows, and a
+    role.
+    """
 
     events: tuple[Event, ...]
     rows: tuple[float, ...]
@@ -157,8 +160,10 @@ def session_after(
     *,
     judged: bool = True,
 ) -> tuple[Event, ...]:
-    """Return the session in which the rows `failed` have worked on a task in vain, and `solved_by`
-    has solved it. Agents are called by their rows' names. `judged`: tests say how it stands.
+    """Return a session in which the rows `failed` worked on a task in vain, and `solved_by` then
+    solved it.
+
+    Agents are called by their rows' names. With `judged`, the session has the results of tests.
     """
     suite = "pytest" if judged else None
     events: list[Event] = [
@@ -206,8 +211,9 @@ def matrix_examples(
     longer_histories: int,
     draw: random.Random,
 ) -> Iterator[DecisionExample]:
-    """Yield what is to be decided at the beginning, after each row's failure, after
-    `longer_histories` of two or three failures, and wherever one row has solved the task then.
+    """Yield the decisions of each task: at its beginning, after each row's failure, after
+    `longer_histories` of two or three failures, and after the success of one row in each of these
+    places.
     """
     histories: list[FailedRows] = [(), *((row,) for row in range(len(rows)))]
     for _ in range(longer_histories):
@@ -234,8 +240,8 @@ def _verification(
     *,
     judged: bool = True,
 ) -> DecisionExample:
-    """Return the decision after work that passes: whoever is most often right verifies, but for
-    its author.
+    """Return the decision after work that passes: the row that is most often right verifies, but
+    never the author.
     """
     rates = [rate.first for rate in task.rows]
     shares = list(softmax(rates, terms.tau))
@@ -253,8 +259,8 @@ def _verification(
 
 
 def _reach(task: TaskRates, history: FailedRows) -> float:
-    """Return how likely all of `history` fail at this task, at least 0.05: the head must know the
-    state when it is met.
+    """Return the probability that all of `history` fail at this task, but at least 0.05, since the
+    head must know this state when it occurs.
     """
     reached = 1.0
     for index, row in enumerate(history):
@@ -264,7 +270,7 @@ def _reach(task: TaskRates, history: FailedRows) -> float:
 
 @dataclass(frozen=True)
 class WarmStartSettings:
-    """Everything a warm start depends on beside the matrix and the backbone."""
+    """Everything that a warm start depends on besides the matrix and the backbone."""
 
     seats: tuple[HeadRow, ...]
     terms: ValueSettings = field(default_factory=ValueSettings)
@@ -392,7 +398,7 @@ class WarmStart:
         )
 
     def decisions(self, tasks: Sequence[TaskRates]) -> list[DecisionExample]:
-        """Return all decisions to learn from, the same for the same recipe and tasks."""
+        """Return all training decisions, the same for the same recipe and tasks."""
         recipe = self._recipe
         draw = random.Random(recipe.seed)
         return [

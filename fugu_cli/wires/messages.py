@@ -466,12 +466,10 @@ def _tools_of_history(messages: Sequence[Message]) -> list[Json]:
     """Return the tools that the history calls: the API refuses calls of unlisted tools, even if no
     tool may be called.
     """
-    names = dict.fromkeys(
-        call.tool
-        for message in messages
-        if isinstance(message, FromAgent)
-        for call in message.calls
-    )
+    names: dict[str, None] = {}
+    for message in messages:
+        if isinstance(message, FromAgent):
+            names.update(dict.fromkeys(call.tool for call in message.calls))
     return [
         {"name": name, "description": "Not at hand now.", "input_schema": NO_TOOLS}
         for name in names

@@ -556,13 +556,22 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
     tools = list(_client_tools(sent_tools))
     hosted = [tool.type for tool in sent_tools if client_tools.is_hosted(tool.type)]
-    namespaces = {
-        joint_name(namespace.name, tool.name): (namespace.name, tool.name)
-        for namespace in sent_tools
-        if namespace.type == "namespace"
-        for tool in namespace.tools or []
-    }
+    namespaces = {}
+    for namespace in sent_tools:
+        if namespace.type == "namespace":
+            for tool in namespace.tools or []:
+                name = joint_name(namespace.name, tool.name)
+                namespaces[name] = (namespace.name, tool.name)
     form = (payload.text and payload.text.format) or ReplyForm()
+    repeated: Json = {
+        "instructions": payload.instructions,
+        "max_output_tokens": payload.max_output_tokens,
+        "metadata": payload.metadata or {},
+        "parallel_tool_calls": payload.parallel_tool_calls is not False,
+        "temperature": payload.temperature,
+        "tool_choice": payload.tool_choice or "auto",
+        "tools": [tool.model_dump(exclude_unset=True) for tool in payload.tools or []],
+    }
     return ClientRequest(
         model=payload.model,
         system=join_text([payload.instructions or "", *system]),
@@ -578,15 +587,7 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
             single=payload.parallel_tool_calls is False,
             effort=(payload.reasoning and payload.reasoning.effort) or "",
         ),
-        repeated={
-            "instructions": payload.instructions,
-            "max_output_tokens": payload.max_output_tokens,
-            "metadata": payload.metadata or {},
-            "parallel_tool_calls": payload.parallel_tool_calls is not False,
-            "temperature": payload.temperature,
-            "tool_choice": payload.tool_choice or "auto",
-            "tools": [tool.model_dump(exclude_unset=True) for tool in payload.tools or []],
-        },
+        repeated=repeated,
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
         freeform=frozenset(tool.name for tool in tools if tool.type == "custom"),

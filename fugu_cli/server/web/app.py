@@ -85,21 +85,22 @@ class WebPages:
         self._is_stopping = False
         self._streams = 0
         base = access.base
-        routes = [
-            Route(f"{WEB_ROOT}/login", self._log_in, methods=["GET"]),
-            Route(f"{base}/", self._show_sessions, methods=["GET"]),
-            Route(f"{base}/stream", self._stream_sessions, methods=["GET"]),
-            Route(f"{base}/sessions/{{id}}", self._show_session, methods=["GET"]),
-            Route(f"{base}/sessions/{{id}}/stream", self._stream_session, methods=["GET"]),
-            Route(f"{base}/sessions/{{id}}/act", self._act, methods=["POST"]),
-            Route(f"{base}/requests", self._show_requests, methods=["GET"]),
-            Route(f"{base}/requests/stream", self._stream_requests, methods=["GET"]),
-            Route(f"{base}/requests/{{id}}", self._show_request, methods=["GET"]),
-            Route(f"{base}/agents", self._show_agents, methods=["GET"]),
-            Route(f"{base}/logout", self._log_out, methods=["POST"]),
-            Route(f"{base}/page.css", _page_file("page.css", "text/css"), methods=["GET"]),
-            Route(f"{base}/page.js", _page_file("page.js", "text/javascript"), methods=["GET"]),
-        ]
+        views = {
+            f"{WEB_ROOT}/login": self._log_in,
+            f"{base}/": self._show_sessions,
+            f"{base}/stream": self._stream_sessions,
+            f"{base}/sessions/{{id}}": self._show_session,
+            f"{base}/sessions/{{id}}/stream": self._stream_session,
+            f"{base}/requests": self._show_requests,
+            f"{base}/requests/stream": self._stream_requests,
+            f"{base}/requests/{{id}}": self._show_request,
+            f"{base}/agents": self._show_agents,
+            f"{base}/page.css": _page_file("page.css", "text/css"),
+            f"{base}/page.js": _page_file("page.js", "text/javascript"),
+        }
+        actions = {f"{base}/sessions/{{id}}/act": self._act, f"{base}/logout": self._log_out}
+        routes = [Route(path, handler, methods=["GET"]) for path, handler in views.items()]
+        routes += [Route(path, handler, methods=["POST"]) for path, handler in actions.items()]
         handlers = {404: _show_missing, 405: _show_missing, FuguError: _show_error}
         self._app = Starlette(routes=routes, exception_handlers=handlers)
 

@@ -25,10 +25,10 @@ Result = TypeVar("Result")
 
 
 class RolloutEngine(Protocol):
-    """Runs rollouts and checks of tasks, and keeps the one account of all of them.
+    """Runs rollouts and checks of tasks, and keeps the account of all their costs.
 
-    A job writes into its own folder only, and the caller writes the rows. So a job that is given a
-    second time goes on from its log.
+    A job writes only into its own folder, and the caller writes the rows. So a job that is run a
+    second time continues from its log.
     """
 
     @property

@@ -137,10 +137,10 @@ class Mean:
 
 
 def wilson_of_mean(shares: Sequence[float]) -> Mean:
-    """Return the mean of chances, one a task, with Wilson's interval for so many tasks.
+    """Return the mean of probabilities, one per task, with Wilson's interval for so many tasks.
 
-    Chances spread less than outcomes do, so it is rather too wide. A bootstrap over few solved
-    tasks would claim 100 %.
+    Probabilities vary less than outcomes, so the interval is rather too wide. A bootstrap over few
+    solved tasks would claim 100 %.
     """
     if not shares:
         return Mean(0.0, 0.0, 1.0)

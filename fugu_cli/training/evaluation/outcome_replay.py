@@ -1,11 +1,13 @@
-"""Coordinators on recorded outcomes: whom they would have asked, what that would have cost and
-solved. No agent is called. `default_gate.py` judges by this which coordinator decides by default.
+"""Replays coordinators on recorded outcomes: which models they would have asked, at what cost, and
+what these solved.
 
-Stands beside `runner.py`, which measures real sessions. The cascade and a checkpoint decide as they
-do in a session: from a log, in which every Worker's turn that the check refused has failed. They
-must not know which model solves what; only the oracle does. What is not recorded is not made up: a
-model that was run four times on a task has four tries there, and then its runs come again; a
-Thinker changes nothing and costs nothing.
+No agent is called. `default_gate.py` judges by this which coordinator is the default; `runner.py`
+measures real sessions instead. The cascade and a checkpoint decide as in a session, from a log in
+which every Worker's turn that the check refused has failed. They must not know which model solves
+what; only the oracle does.
+
+Nothing is invented: a model with four recorded runs on a task has these four attempts, and then
+they repeat. A Thinker changes nothing and costs nothing.
 """
 
 from __future__ import annotations
@@ -184,8 +186,10 @@ def in_order(models: Sequence[str]) -> NextModel:
 
 
 class DecidedByLog:
-    """A coordinator as it ships, on logs. The same failures, and money for the same further runs,
-    give the same decision, so each is asked for once.
+    """A coordinator as it ships, deciding on logs.
+
+    The decision depends only on the failures so far and on the models that are affordable, so it is
+    cached by these.
     """
 
     def __init__(self, coordinator: Coordinator, members: Sequence[Member]) -> None:
@@ -213,8 +217,8 @@ class DecidedByLog:
         return following
 
     def _reach(self, dollars: float, attempts: int) -> float:
-        """Return the dearest list of so many runs that the money pays: any amount between two of
-        them pays for the same lists.
+        """Return the cost of the dearest list of runs that the money pays for: all amounts between
+        two such costs pay for the same lists.
         """
         sums = self._sums[attempts]
         return math.inf if dollars >= sums[-1] else sums[max(bisect_right(sums, dollars) - 1, 0)]
@@ -246,13 +250,15 @@ ROUNDING = 1e-9
 
 
 def _up_to(attempts: int, costs: Collection[float]) -> Iterator[tuple[float, ...]]:
-    """Yield the costs of every list of at most so many runs, the empty one included."""
+    """Yield the costs of every list of at most so many runs, including the empty list."""
     for count in range(attempts + 1):
         yield from combinations_with_replacement(costs, count)
 
 
 class ReadingOnce(HeadReader):
-    """Reads each log once: what is too dear masks agents and changes no word of it."""
+    """A coordinator that reads each log once: models that are too expensive are masked, which
+    changes no word of the transcript.
+    """
 
     async def read(
         self, state: SessionState, settled: Callable[[Sequence[float]], bool]
@@ -306,10 +312,13 @@ def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
 
 @dataclass(frozen=True)
 class OutcomeLimits:
-    """`check`: which share of right and of wrong work passes. `budget`: USD for a task. `costs`:
-    what a run of each model is expected to cost; where that is more than is left, it is not begun.
-    `carried`: what a run costs more that goes on after others; recorded runs began from the
-    start."""
+    """The check and the budget of a task.
+
+    `check` has the shares of right and of wrong work that pass. `budget` is in USD. `costs` has the
+    expected cost of a run of each model; a run that costs more than is left is not begun. `carried`
+    is the extra cost of a run that continues others' work, since recorded runs began from the
+    start.
+    """
 
     check: tuple[float, float]
     budget: float

@@ -1,5 +1,5 @@
-"""Model calls of an evaluation: each is paid for once and its reply kept, and all together stay
-within limits of money and requests.
+"""The model calls of an evaluation. Each is paid for once and its reply is stored, and all together
+stay within limits of money and requests.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ MAX_FAILURES = 3
 
 
 class SpendingLimitReached(FuguError):
-    """A limit of the evaluation is reached. Nothing is lost; a larger limit goes on."""
+    """A limit of the evaluation is reached. Nothing is lost, and a larger limit continues it."""
 
     exit_code = 3
 
 
 class AgentUnanswered(FuguError):
-    """An agent does not answer, for reasons outside it. `final`: nobody else should try either."""
+    """An agent does not answer, for reasons outside it. With `final`, no other rollout should try
+    it either.
+    """
 
     def __init__(
         self, message: str, *, agent: str = "", final: bool = False, hint: str = ""
@@ -108,7 +110,7 @@ class _RunningCall:
 
 
 class ReplyLocks:
-    """A lock for each reply, so that a second caller finds it stored."""
+    """A lock for each reply, so that a second caller waits for it and finds it stored."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -164,11 +166,10 @@ class SpendingAccount(Protocol):
 
 
 class Spending:
-    """Counts the calls in `file` and refuses those that would go beyond the limits. Fits
-    SpendingAccount.
+    """Counts the calls in `file` and refuses calls beyond the limits. Fits SpendingAccount.
 
-    Calls that a killed process left under way are counted when the file is opened again. The caller
-    holds the lock of the file's folder.
+    Calls that a killed process left unfinished are counted when the file is opened again. The
+    caller holds the lock of the file's folder.
     """
 
     def __init__(self, file: Path, limits: SpendingLimits) -> None:
@@ -375,7 +376,7 @@ class PaidAgent:
 
 
 class _CountedAgent(AgentWrapper):
-    """A call that is really made: within the limits, timed and written down."""
+    """Makes the real calls of `PaidAgent`: within the limits, timed and recorded."""
 
     def __init__(self, agent: Agent, member: Member, billing: RolloutBilling) -> None:
         super().__init__(AccountedAgent(agent, member, _RolloutAccount(billing)))

@@ -1,8 +1,7 @@
-"""Tasks: what is asked, in which repository, and when it counts as solved. Values only. A task
-knows nothing of agents, logs or coordinators.
+"""Tasks: a request, a repository, and the tests that decide whether it is solved. Values only.
 
-`loading.py` reads them from files and folders, `repository.py` puts one on the disk, `grading.py`
-judges what an agent left there, `questions.py` an answer.
+`loading.py` reads tasks from files and folders, `repository.py` writes one to the disk,
+`grading.py` judges an agent's files, `questions.py` an answer.
 """
 
 from __future__ import annotations
@@ -50,11 +49,12 @@ class Task(Value):
 
 
 class Question(Value):
-    """A question whose answer can be checked. `prompt` is all that is asked.
+    """A question whose answer can be checked.
 
-    `question` is it without the words about its form. `number`: the answer's last number is
-    compared with `answer`. `code`: the answer's Python must pass `tests`, lines of it. `gym`: the
-    generator of `dataset` scores it by `entry`, its own JSON.
+    `prompt` is the whole text, `question` the text without the words about the form of the answer.
+    The kind says how an answer is judged: `number` compares its last number with `answer`; `code`
+    runs its Python against `tests`, lines of Python; `gym` lets the generator of `dataset` score it
+    by `entry`, its own JSON.
     """
 
     id: str
@@ -75,7 +75,7 @@ Problem = Task | Question
 
 @dataclass(frozen=True)
 class SkippedTask:
-    """A line that gave no task, or a task that cannot run here, and why."""
+    """A line that holds no task, or a task that cannot run here, and the reason."""
 
     id: str
     reason: str
@@ -99,12 +99,12 @@ class LoadedTasks:
 
 @dataclass(frozen=True)
 class Grade:
-    """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it
-    took.
+    """The result of grading.
 
-    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests`
-    are those a recorder saw (run_recorder.py), each with the mark of its code; `code` is the
-    command's exit code, None when its time was up.
+    `output` is what the grading command printed (clipped), `seconds` its time, `code` its exit code
+    (None if its time was up). `passed` and `failed` count tests if the runner prints counts
+    (`failed`: cargo and node only). `tests` are those that a recorder saw (run_recorder.py), each
+    with a digest of its code.
     """
 
     ok: bool

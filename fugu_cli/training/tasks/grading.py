@@ -1,5 +1,5 @@
-"""Says whether a task is solved: the agent's files with the task's own tests in a fresh copy; which
-files are put back; and whether the task itself can judge.
+"""Grades the work of an agent: runs the task's own tests on the agent's files in a fresh copy. Also
+decides which files are put back before, and checks whether a task can judge at all.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def judge_files(task: Task) -> set[str]:
 
 
 def files_of_command(task: Task) -> tuple[set[str], set[str]]:
-    """Return the files that the grading command names and that no solution changes: those that
-    certainly judge, and those that might.
+    """Return the files that the grading command names and that no solution changes: first those
+    that certainly judge, then those that might.
 
     A known solution tells the two apart. Without one the names do: `sh run_tests.sh` runs a judge,
     `python main.py` hardly does. Files that the command's Makefile or package.json runs are told
@@ -182,8 +182,8 @@ def _recipes(file: str, text: str) -> Iterator[str]:
 
 
 class AgentFileFilter:
-    """Chooses the agent's files that are graded: all but new ones that could replace a part of the
-    test runner or a test.
+    """Chooses the agent's files that are graded: all except new ones that could replace a part of
+    the test runner or a test.
     """
 
     def __init__(self, task: Task) -> None:
@@ -504,10 +504,13 @@ NO_TESTS = frozenset({4, 5})
 
 
 class TaskCheck(Value):
-    """The result of a check. `refused` is why the task cannot be used, "" where it can; `least` is
-    how many tests an answer must pass: as many as the known solution, or as cargo and node found
-    before any work (0: not known); `tests` those that were found, by their marks; `sha` names the
-    task's contents, `runner` what marks depend on."""
+    """The result of checking a task.
+
+    `refused` is the reason why it cannot be used, "" if it can. `least` is the number of tests that
+    an answer must pass: as many as the known solution, or as cargo and node found before any work
+    (0 if unknown). `tests` has the tests found, with digests of their code. `sha` is a hash of the
+    task's contents, `runner` of what the digests depend on.
+    """
 
     task: str
     sha: str
@@ -522,7 +525,7 @@ class TaskCheck(Value):
         return ExpectedTests(least=self.least, tests=self.tests)
 
     def holds(self, problem: Task | Question) -> bool:
-        """Return whether the check is for these contents and this runner."""
+        """Return whether the check was made for these contents and this runner."""
         return self.sha == problem_sha(problem) and self.runner == runner_versions()
 
 

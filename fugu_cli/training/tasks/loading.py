@@ -1,5 +1,5 @@
-"""Reads tasks and questions from JSONL files and from folders of repositories; the data sets' field
-names are known here only.
+"""Reads tasks and questions from JSONL files and from folders of repositories. Only this module
+knows the field names of data sets.
 """
 
 from __future__ import annotations
@@ -340,8 +340,8 @@ def _resolve_links(
 
 
 def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:
-    """Texts and what is none. Raises _Unusable for a repository that is too large to be written for
-    every try.
+    """Return the contents, texts apart from binary files. Raises _Unusable if the repository is too
+    large to be written for every attempt.
     """
     _check_size(sum(len(content) for content in contents.values()))
     files: dict[str, str] = {}
@@ -418,13 +418,14 @@ class _Question(BaseModel):
 def load_tasks(
     path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults | None = None
 ) -> LoadedTasks:
-    """Return the tasks of one file, or of every `*.jsonl` of a folder in the order of their names;
-    of a folder without any, the repositories in it (`folders.load`, with `defaults` for what they
-    do not say themselves).
+    """Return the tasks of a file, or of every `*.jsonl` in a folder, in the order of their names.
 
-    `only` keeps the files (of repositories: the folders) whose name without the ending is in it.
-    Raises ConfigError naming file and line for a line that is no task, for an id given twice, for a
-    name in `only` that is not there, and for a path with nothing to read.
+    A folder without such files is read as a folder of repositories (`load_repositories`), with
+    `defaults` for what they do not say themselves. `only` selects files, or repositories, by their
+    name without the ending.
+
+    Raises ConfigError with file and line for a line that is no task, for a repeated id, for a name
+    in `only` that does not exist, and for a path with nothing to read.
     """
     if path.is_dir() and not any(path.glob("*.jsonl")):
         return _runnable(load_repositories(path, only, defaults or TaskDefaults()))
@@ -447,8 +448,8 @@ def load_tasks(
 
 
 def _runnable(loaded: LoadedTasks) -> LoadedTasks:
-    """Leave out the tasks that ask nothing, that no disk can hold, or that need what is not on this
-    machine.
+    """Leave out the tasks without a request, those that no disk can hold, and those that need
+    something this machine lacks.
     """
     judged = [(task, _unrunnable(task)) for task in loaded.tasks]
     skipped = [SkippedTask(task.id, why) for task, why in judged if why]
@@ -553,8 +554,8 @@ def _validated(model: type[LineModel], where: str, fields: object) -> LineModel:
 
 
 def _needs(row: _Row) -> tuple[str, ...]:
-    """Return the row's own needs, and pytest if its commands run it: it is not in every environment
-    that runs fugu.
+    """Return the needs that the row names, and pytest if its commands run it, since not every
+    environment with fugu has it.
     """
     runs_pytest = "-m pytest" in f"{row.test_command} {row.grade_command}"
     return row.needs + (("pytest",) if runs_pytest and "pytest" not in row.needs else ())

@@ -1,5 +1,5 @@
-"""Questions with a checkable answer: how they are put, whether a reply is right, and generated ones
-from the package `reasoning-gym`.
+"""Questions with a checkable answer: their prompts, the check of a reply, and generated ones from
+the package `reasoning-gym`.
 """
 
 from __future__ import annotations
@@ -109,9 +109,11 @@ async def is_right(question: Question, reply: str) -> bool:
 
 
 def final_answer(reply: str, holding: str = r"\w") -> str:
-    """Return the part of a reply that is its answer: after the last mark of one, else the last line
-    that says something. Text without a match of `holding` is none: "the answer is:" may stand above
-    a formula.
+    """Return the part of a reply that is its answer: the text after the last answer mark, else the
+    last line with a word.
+
+    Text without a match of `holding` does not count, because "the answer is:" may stand above a
+    formula.
     """
     for pattern in _MARKED:
         answers = [text for text in pattern.findall(reply) if re.search(holding, text)]

@@ -50,8 +50,8 @@ class RunRecord:
         self._tell({"begun": True})
 
     def begin(self) -> None:
-        """Everything of the runner that is loaded, now or when this was called first, must be the
-        same at the end.
+        """Begin to record. All code of the runner that is loaded, now or at the first call, must be
+        unchanged at the end.
         """
         self._before = _identities() | self._before
 
@@ -76,8 +76,8 @@ class RunRecord:
         self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = origin
 
     def plugin(self, file: str) -> None:
-        """Record that code of `file` takes part in the run, and did not when it began or is none of
-        the task's own.
+        """Record that code of `file` takes part in the run though it did not at the beginning, or
+        is not the task's own.
         """
         if not (below := self._below(file)).startswith("../"):
             self._plugins.add(below)
@@ -120,7 +120,9 @@ class PytestHooks:
         self._hooks: set[tuple[str, str]] = set()
 
     def pytest_load_initial_conftests(self, early_config: Any) -> None:
-        """Plugins are loaded, and no conftest.py is, which may import the code under test."""
+        """Begin once plugins are loaded, and before any conftest.py, which may import the code
+        under test.
+        """
         del early_config
         self._account.begin()
 
@@ -205,8 +207,8 @@ def _watch_unittest(account: RunRecord) -> None:
     import unittest.main
 
     class Result(unittest.TextTestResult):
-        """Only a test, or what is marked, may skip; what is no test is a module that could not be
-        loaded.
+        """Counts a skip as wrong unless the test is marked to skip or its own module raised it, and
+        a failed run as wrong: a module may not have been loaded.
         """
 
         def startTest(self, test: Any) -> None:
@@ -251,7 +253,7 @@ def _raised_in(module: str) -> bool:
 
 
 def _code_text(code: CodeType) -> str:
-    """Return a description of all that a function does, the same in every run."""
+    """Return a description of a function's code that is the same in every run."""
     parts = [
         code.co_code.hex(),
         repr(code.co_names),

@@ -15,7 +15,7 @@ from tests.unit.local.making import BYTES, SIZE, Index, Told, tiny
 
 
 def store(cache: Path, sources: Sequence[Source], free: int = 10**12) -> Store:
-    return Store(cache, known=(tiny(),), sources=sources, free=lambda folder: free)
+    return Store(cache, models=(tiny(),), sources=sources, free=lambda folder: free)
 
 
 def names(folder: Path) -> list[str]:
@@ -116,7 +116,7 @@ def test_a_wrong_file_in_the_users_folder_is_named_and_nothing_else_is_tried(
 def test_wheels_with_other_bytes_are_refused_and_thrown_away(tmp_path: Path) -> None:
     other = Store(
         tmp_path,
-        known=(tiny(b"what was published"),),
+        models=(tiny(b"what was published"),),
         sources=[WheelIndex(Index().download)],
         free=lambda folder: 10**12,
     )
