@@ -351,16 +351,7 @@ class Hooks:
             for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):
                     event = _event_of_call(moment, part, call)
-                    outcome: dict[str, JsonValue] = {"error": result.text}
-                    if result.ok:
-                        response: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
-                        path = part.input.get("file_path")
-                        if part.name == "Bash":
-                            response |= {"stdout": result.text, "stderr": "", "interrupted": False}
-                        elif path is not None:
-                            response |= {"filePath": path, "success": result.ok}
-                        outcome = {"tool_response": response}
-                    event = replace(event, told={**event.told, **outcome})
+                    event = replace(event, told={**event.told, **_outcome_of(part, result)})
                     answer = await self.runner.ask(hook, workspace, event)
                     words = ""
                     if answer.decision == "deny":
@@ -552,6 +543,19 @@ def _event_of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) 
         "tool_use_id": call.id,
     }
     return _EventInput(moment, event_input, part.names, call)
+
+
+def _outcome_of(part: hook_protocol.HookCall, result: ToolResult) -> dict[str, JsonValue]:
+    """Return the fields about a call's result for PostToolUse and PostToolUseFailure."""
+    if not result.ok:
+        return {"error": result.text}
+    response: dict[str, JsonValue] = {"output": result.text, "ok": True}
+    path = part.input.get("file_path")
+    if part.name == "Bash":
+        response |= {"stdout": result.text, "stderr": "", "interrupted": False}
+    elif path is not None:
+        response |= {"filePath": path, "success": True}
+    return {"tool_response": response}
 
 
 def _stricter(

@@ -363,10 +363,8 @@ def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
     if not document.body:
         raise DocumentError("it says nothing")
     tier_text = document.text("tier")
-    tier: Tier | None = next(
-        (name_of_tier for name_of_tier in TIERS if name_of_tier == tier_text), None
-    )
-    if tier is None:
+    tiers: dict[str, Tier] = {tier: tier for tier in TIERS}
+    if tier_text not in tiers:
         raise DocumentError(f"its `tier` is {tier_text!r}: fugu or ultra")
     about = document.text("description") or document.body.splitlines()[0].lstrip("# ").strip()
     return CustomCommand(
@@ -375,7 +373,7 @@ def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
         body=document.body,
         hint=printable(document.listed("argument-hint")),
         agent=document.text("agent"),
-        tier=tier,
+        tier=tiers[tier_text],
         file=file,
         own=own,
     )

@@ -105,18 +105,19 @@ class FragmentStack:
         """
         if (width, palette) == (self.width, self.palette):
             return y
-        index, within = self.place(y) if self.pieces else (0, 0)
-        before = self.pieces[index].height(self.width) if self.pieces else 0
+        index = within = old_height = 0
+        if self.pieces:
+            index, within = self.place(y)
+            old_height = self.pieces[index].height(self.width)
         self.width, self.palette = width, palette
         for piece in self._recently_painted.values():
             piece.forget()
         self._recently_painted.clear()
         self._stale(0)
-        return (
-            self.top(index) + within * len(self.paint(index)) // max(before, 1)
-            if self.pieces
-            else 0
-        )
+        if not self.pieces:
+            return 0
+        new_height = len(self.paint(index))
+        return self.top(index) + within * new_height // max(old_height, 1)
 
     def place(self, y: int) -> tuple[int, int]:
         """Return the index of the piece at line `y`, and the line in it. The stack must not be

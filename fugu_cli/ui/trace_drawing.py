@@ -144,47 +144,61 @@ def _step(
 
 
 def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
-    """Draw the turn on one line, and below it the subtask's title or why this agent acts."""
+    """Draw the turn on one line, and below it the subtask's title or why this agent acts.
+
+    A narrow line leaves out, in this order: tokens, time, the outcome, the role.
+    """
     assigned, task = item.assigned, item.assigned.subtask
-    sign, tone = _sign(item, palette)
+    sign, sign_style = _sign(item, palette)
     role = assigned.role if task is None else flatten(task.name or "task", 20)
     lead: list[StyledPart] = [
         (f"{assigned.turn:>2} {'└ ' if task is not None else ''}", palette.dim),
-        (f"{sign} ", tone),
+        (f"{sign} ", sign_style),
     ]
     agent = (flatten(assigned.agent), palette.text)
     left = [*lead, (f"{role} ", palette.role(assigned.role)), agent]
-    cost = known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated)
-    numbers: list[StyledPart] = [(f" {cost:>7}", palette.dim)]
     needed = sum(cell_len(text) for text, _ in left) + 2
     if width < needed + 8:
         left = [*lead, agent]
-    outcome, tone = _outcome(item, palette)
+    outcome, outcome_style = _outcome(item, palette)
     if width < needed + cell_len(outcome) + 9:
         outcome = outcome.removeprefix("tests ")
     outcome_cells = cell_len(outcome) + 1 if outcome else 0
+    cost = known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated)
+    numbers: list[StyledPart] = [(f" {cost:>7}", palette.dim)]
     if width >= needed + outcome_cells + 14:
         numbers.insert(0, (f" {short_duration(item.seconds):>5}", palette.dim))
     if width >= TOKENS_SHOWN:
-        count = f"~{item.writing}" if item.writing and not item.tokens else tokens(item.tokens)
+        is_guessed = bool(item.writing) and not item.tokens
+        count = f"~{item.writing}" if is_guessed else tokens(item.tokens)
         numbers.insert(1, (f" {count:>5}", palette.dim))
     if outcome and width >= needed + outcome_cells + 8:
-        numbers.insert(0, (outcome, tone))
-    lines = [justified_line(left, numbers, width)]
+        numbers.insert(0, (outcome, outcome_style))
+    first_line = justified_line(left, numbers, width)
+    return [
+        first_line,
+        *_reason_lines(item, width, palette),
+        *_note_lines(item, width, palette),
+    ]
+
+
+def _reason_lines(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
+    """Draw the subtask's title or why the agent acts, in at most `WHY_LINES` lines."""
+    assigned, task = item.assigned, item.assigned.subtask
     if task is not None and task.about:
         why = flatten(task.about, 120)
     elif assigned.plan:
         why = f"step {assigned.step + 1} of the workflow"  # its instruction stands in the graph
     else:
         why = decision_why(assigned, assigned.reason, item.unavailable)
-    if why:
-        margin = 5 if task is None else 7
-        room = max(width - margin, 8)
-        wrapped = wrap_lines(why, room, palette.dim)
-        if len(wrapped) > WHY_LINES:
-            wrapped = wrap_lines(flatten(why, WHY_LINES * room * 4 // 5), room, palette.dim)
-        lines += indent_lines(wrapped[:WHY_LINES], (" " * margin, ""))
-    return [*lines, *_note_lines(item, width, palette)]
+    if not why:
+        return []
+    margin = 5 if task is None else 7
+    columns = max(width - margin, 8)
+    wrapped = wrap_lines(why, columns, palette.dim)
+    if len(wrapped) > WHY_LINES:
+        wrapped = wrap_lines(flatten(why, WHY_LINES * columns * 4 // 5), columns, palette.dim)
+    return indent_lines(wrapped[:WHY_LINES], (" " * margin, ""))
 
 
 def _note_lines(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:

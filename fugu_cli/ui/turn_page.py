@@ -357,37 +357,32 @@ def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> li
     """Draw the table of agents. Columns without values, and columns for which a narrow page has no
     room, are left out.
     """
-    rows = [TABLE_COLUMNS] + [
-        (
-            line.name,
-            line.price,
-            line.run_cost,
-            line.solves,
-            line.chance,
-            line.logit,
-            ("◂ " if line.chosen else "") + line.status,
+    rows: list[tuple[str, ...]] = []
+    styles: list[str] = []
+    for line in table:
+        status = f"◂ {line.status}" if line.chosen else line.status
+        rows.append(
+            (line.name, line.price, line.run_cost, line.solves, line.chance, line.logit, status)
         )
-        for line in table
-    ]
-    columns = [
-        index
-        for index in range(len(TABLE_COLUMNS))
-        if any(row[index] for row in rows[1:]) or index == 0
-    ]
+        if line.chosen:
+            styles.append(palette.good)
+        else:
+            styles.append(palette.dim if line.excluded else palette.text)
     last = len(TABLE_COLUMNS) - 1
-    cells = {index: max(cell_len(row[index]) for row in rows) for index in columns}
-    for index in DROPPED_COLUMNS:
-        before_last = sum(cells[column] + 2 for column in columns if column != last)
-        if index in columns and before_last + min(cells.get(last, 0), LEAST_STATUS) > width - 2:
-            columns.remove(index)
+    columns = [
+        column for column in range(last + 1) if column == 0 or any(row[column] for row in rows)
+    ]
+    rows.insert(0, TABLE_COLUMNS)
+    styles.insert(0, palette.dim)
+    widths = {column: max(cell_len(row[column]) for row in rows) for column in columns}
+    for dropped in DROPPED_COLUMNS:
+        needed = sum(widths[column] + 2 for column in columns if column != last)
+        needed += min(widths.get(last, 0), LEAST_STATUS)
+        if dropped in columns and needed > width - 2:
+            columns.remove(dropped)
     lines = []
-    for number, row in enumerate(rows):
-        text = "  ".join(set_cell_size(row[index], cells[index]) for index in columns)
-        style = palette.dim
-        if number:
-            line = table[number - 1]
-            style = palette.dim if line.excluded else palette.text
-            style = palette.good if line.chosen else style
+    for row, style in zip(rows, styles, strict=True):
+        text = "  ".join(set_cell_size(row[column], widths[column]) for column in columns)
         lines.append(styled_line([(f"  {text.rstrip()}", style)], width))
     return lines
 
