@@ -242,19 +242,19 @@ class TurnRunner:
     async def _wait_for_earlier(self, context: TurnContext, number: int, step: NextStep) -> None:
         """Wait until earlier turns in the working tree are closed, if the step may change it."""
         earlier = [
-            other
-            for other, closed in self._closed.items()
-            if other < number and not closed.is_set() and self._has_no_worktree(other)
+            turn
+            for turn, closed in self._closed.items()
+            if turn < number and not closed.is_set() and self._has_no_worktree(turn)
         ]
         if not earlier or not self._is_in_working_tree(context):
             return
         if not self._may_write(context, step):
             return
-        for other in earlier:
+        for turn in earlier:
             context.log.tell(
-                Waiting(why=f"turn {number} waits for turn {other} before it changes anything")
+                Waiting(why=f"turn {number} waits for turn {turn} before it changes anything")
             )
-            await self._closed[other].wait()
+            await self._closed[turn].wait()
 
     def _step_lock(
         self, context: TurnContext, step: NextStep

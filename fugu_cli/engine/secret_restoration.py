@@ -1,10 +1,10 @@
 """A recorded call as it runs: for each mark in it, the secret value that the mark stands for.
 
-Between the log, whose calls hold marks where secrets stood, and environment.py, which judges and
-runs them. Agents read marks and write them again. fugu's own tools get the values, so that a file
-keeps its secret. A command gets a value that no shell reads as anything else. Nothing else gets
-one: what leaves this machine holds no secret that its agent was not shown. A call that needs a
-value nobody knows is refused with a sentence.
+Between the log, whose calls hold marks instead of secrets, and tool_calls.py, which judges and runs
+them. Agents read marks and write them again. fugu's own tools get the values, so that a file keeps
+its secret. A command gets a value only if a shell reads it as one plain word. Other tools get none,
+so that no secret leaves this machine. A call that needs an unknown value is refused with a
+sentence.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class RestoredCall(NamedTuple):
 def restore_secrets(
     log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False
 ) -> Call:
-    """Return the call with restored secrets, to be judged and run. With `alone` files are kept from
-    the agent: it gets only values of the files that it writes. Raises UnrestorableMark.
+    """Return the call with restored secrets, to be judged and run. Raises UnrestorableMark.
+
+    `alone`: some files are withheld from the agent, so only secrets from the files that the call
+    writes are restored.
     """
     mask = log.mask
     if mask is None:
@@ -76,15 +78,20 @@ def restore_secrets(
     tool = toolbox[call.tool]
     if tool.foreign is not None or tool.leaves_machine:
         raise UnrestorableMark(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
-    near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
-    return call.model_copy(
-        update={"arguments": restore_marks(call.arguments, _values(mask, tool, near, alone))}
-    )
+    near: tuple[str, ...] = ()
+    if tool.effect == "writes":
+        near = _texts_of_written_files(workspace, call, mask, alone)
+    arguments = restore_marks(call.arguments, _value_of_mark(mask, tool, near, alone))
+    return call.model_copy(update={"arguments": arguments})
 
 
-def _values(
+def _value_of_mark(
     mask: Redaction, tool: AnyTool, near: tuple[str, ...], alone: bool
 ) -> Callable[[str], str]:
+    """Return a function from a mark to its secret, for a call of the tool. It raises
+    UnrestorableMark.
+    """
+
     def value(mark: str) -> str:
         values = mask.values(mark, near, others=not alone)
         if len(values) == 1:
@@ -93,30 +100,31 @@ def _values(
                 raise UnrestorableMark(UNSAFE_IN_SHELL.format(mark=mark))
             return only
         if tool.effect == "reads":
-            return mark  # nothing comes of it but that nothing is found
+            return mark  # at worst the tool finds nothing
         raise UnrestorableMark((AMBIGUOUS if values else UNKNOWN).format(mark=mark))
 
     return value
 
 
-def _files(workspace: Workspace, call: Call, mask: Redaction, alone: bool) -> tuple[str, ...]:
+def _texts_of_written_files(
+    workspace: Workspace, call: Call, mask: Redaction, alone: bool
+) -> tuple[str, ...]:
     """Return the present texts of the files that a call writes."""
 
-    def named(mark: str) -> str:
-        values = mask.values(mark, (), others=not alone)
-        return next(iter(values)) if len(values) == 1 else mark
+    def restored(match: re.Match[str]) -> str:
+        values = mask.values(match.group(), (), others=not alone)
+        return next(iter(values)) if len(values) == 1 else match.group()
 
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ()
     patch = arguments.get("patch")
     names = patched_paths(patch) if isinstance(patch, str) else (arguments.get("path"),)
-    mark = (
-        _text(workspace, MARK.sub(lambda match: named(match.group()), name))
-        for name in names
-        if isinstance(name, str)
-    )
-    return tuple(text for text in mark if text)
+    texts = []
+    for name in names:
+        if isinstance(name, str):
+            texts.append(_text(workspace, MARK.sub(restored, name)))
+    return tuple(text for text in texts if text)
 
 
 def _text(workspace: Workspace, name: str) -> str:

@@ -25,8 +25,8 @@ def due_messages(state: SessionState) -> tuple[SteeringGiven, ...]:
     shown: set[int] = set()
     for earlier in visible_part(state).shown_requests[-1].turns:
         if _is_read_by(turn, earlier):
-            given = [event for event in earlier.events if isinstance(event, SteeringGiven)]
-            shown.update(event.number for event in given)
+            messages = [event for event in earlier.events if isinstance(event, SteeringGiven)]
+            shown.update(message.number for message in messages)
     return tuple(
         SteeringGiven(turn=turn.number, agent=turn.assigned.agent, number=number, message=message)
         for number, message in enumerate(state.request.steering, start=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -138,9 +138,11 @@ def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
             is_new = event.turn not in turns
             turns.add(event.turn)
             if is_new and not is_first_turn:
-                request, asked = points[-1].request, points[-1].asked
                 agent_and_role = f"{event.agent}, {event.role}"
-                points.append(RewindPoint(line, request, asked, event.turn, agent_and_role))
+                point = replace(
+                    points[-1], line=line, turn=event.turn, agent_and_role=agent_and_role
+                )
+                points.append(point)
     return points
 
 

@@ -94,7 +94,7 @@ class _EventInput:
     """An event that runs hooks: its input, and the names for matchers. Without names all hooks run."""
 
     moment: HookEvent
-    told: Mapping[str, JsonValue]
+    fields: Mapping[str, JsonValue]
     names: frozenset[str] = frozenset()
     call: Call | None = None
 
@@ -218,7 +218,7 @@ class HookRunner:
             "cwd": str(workspace.root),
             "permission_mode": MODES.get(self.mode, "default"),
             "hook_event_name": hook.moment,
-            **event.told,
+            **event.fields,
         }
         if hook.callback:
             answer = await _call_client(hook, hook_input, self._client)
@@ -351,7 +351,7 @@ class Hooks:
             for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):
                     event = _event_of_call(moment, part, call)
-                    event = replace(event, told={**event.told, **_outcome_of(part, result)})
+                    event = replace(event, fields={**event.fields, **_outcome_of(part, result)})
                     answer = await self.runner.ask(hook, workspace, event)
                     words = ""
                     if answer.decision == "deny":

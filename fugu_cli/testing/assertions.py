@@ -42,13 +42,13 @@ def assertion_of(test: str, failing: Sequence[str], output: str) -> str:
         if f"{test} - " in line:  # a short summary
             return line.partition(f"{test} - ")[2].strip()
     name = _name_pattern(test)
-    others = [_name_pattern(other) for other in failing if _name(other) != _name(test)]
+    next_tests = [_name_pattern(id) for id in failing if _name(id) != _name(test)]
     starts = [index for index, line in enumerate(lines) if name.search(line)]
     sections = []
     for start in starts:
         section = []
         for line in lines[start + 1 : start + SECTION_LINES]:
-            if any(other.search(line) for other in others):
+            if any(pattern.search(line) for pattern in next_tests):
                 break
             section.append(line)
         sections.append(section)

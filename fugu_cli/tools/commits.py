@@ -203,13 +203,13 @@ def _conflict_marks(text: bytes) -> Counter[bytes]:
     conflict is not taken for an earlier one.
     """
     starts = [match.start() for match in _CONFLICT.finditer(text)]
-    marks: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        mark = text[start:end]
-        if mark.startswith(b">"):  # nothing of the conflict follows the last mark
-            mark = mark.splitlines()[0]
-        marks[mark] += 1
-    return marks
+        part = text[start:end]
+        if part.startswith(b">"):  # nothing of the conflict follows the last mark
+            part = part.splitlines()[0]
+        counts[part] += 1
+    return counts
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:

@@ -135,19 +135,19 @@ class DiffArguments(ToolArguments):
 async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Return a unified diff from the snapshot to now. Small files are shown with all their lines."""
     since = arguments.since
-    now = await workspace.history.snapshot()
-    if now is None:
+    present = await workspace.history.snapshot()
+    if present is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
-        effects = await workspace.history.effects_between(since, now)
+        effects = await workspace.history.effects_between(since, present)
         small = _small_files(workspace, [unquoted_path(change.path) for change in effects.changes])
         if small:
             only_small = [f":(top,literal){path}" for path in small]
             without_small = [":(top)", *(f":(top,exclude,literal){path}" for path in small)]
-            patch = await workspace.patch(since, now, context=SMALL_FILE, only=only_small)
-            patch += await workspace.patch(since, now, only=without_small)
+            patch = await workspace.patch(since, present, context=SMALL_FILE, only=only_small)
+            patch += await workspace.patch(since, present, only=without_small)
         else:
-            patch = await workspace.patch(since, now)
+            patch = await workspace.patch(since, present)
     except StorageError:
         return ToolResult(text=GONE, ok=False)
     for path, before, after in arguments.beside:

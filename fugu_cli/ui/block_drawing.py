@@ -228,8 +228,8 @@ def request_lines(
     if block.given_to:
         mark = ("↳ ", palette.user)
         result = " with the next result" if block.with_result else ""
-        given = f"given to {flatten(block.given_to)}{result}"
-        lines += wrap_lines(given, width - 2, palette.dim)
+        recipient = f"given to {flatten(block.given_to)}{result}"
+        lines += wrap_lines(recipient, width - 2, palette.dim)
     return [BLANK, *on_ground(indent_lines(lines, mark), width, palette.request), BLANK]
 
 

@@ -222,8 +222,8 @@ DIFF_CHARACTERS = 50_000
 
 @dataclass(frozen=True)
 class RunReport:
-    """What is known of a run besides its log. `since` is the line at which this run begins in the
-    log.
+    """The facts of a run that are not in its log. `since` is the line of the log at which this run
+    begins.
     """
 
     session: str

@@ -501,12 +501,9 @@ def step_manifest(state: SessionState, number: int) -> StepManifest:
     own = [
         turn.number for turn in earlier if turn.assigned.agent == assignment.agent and turn.replies
     ]
-    outputs = []
-    if isinstance(assignment.sees, tuple):
-        for seen in assignment.sees:
-            if seen in turns:
-                outputs.append((turns[seen].assigned.step, seen))
-    visible = {*own, *(seen for _, seen in outputs)}
+    readable = assignment.sees if isinstance(assignment.sees, tuple) else ()
+    outputs = [(turns[turn].assigned.step, turn) for turn in readable if turn in turns]
+    visible = {*own, *readable}
     choice = _open_choice(state.request, assignment)
     candidates = [turn for turn, _ in choice.diffs] if choice is not None else []
     return StepManifest(
@@ -533,14 +530,14 @@ def known_results(events: Sequence[Event], plan: int) -> list[int]:
     those of fugu's calls before the request's first turn, which every step is shown anyway.
     """
     end = _line_of_outermost_plan(events, plan)
-    asked = _line_of_newest_request(events)
-    first_turn = asked
+    request_line = _line_of_newest_request(events)
+    first_turn = request_line
     while first_turn < end and not isinstance(events[first_turn], Assigned):
         first_turn += 1
     lines: dict[tuple[tuple[str, str], str], int] = {}
     for line in range(end - 1, -1, -1):
         event = events[line]
-        if not isinstance(event, ToolRan) or asked < line < first_turn:
+        if not isinstance(event, ToolRan) or request_line < line < first_turn:
             continue
         is_valid = bool(event.state) and event.ok and not event.changes
         if is_valid and facts_of(event.call.tool).remembered:

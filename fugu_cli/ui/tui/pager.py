@@ -320,12 +320,12 @@ class EntryPager(Pager):
 
     @property
     def entry_count(self) -> int:
-        """The number of blocks."""
-        raise NotImplementedError
+        """The number of blocks; 0 unless a subclass has some."""
+        return 0
 
     def entry_text(self, entry: int) -> str:
-        """Return the text of a block, with what is folded."""
-        raise NotImplementedError
+        """Return the text of a block, with its folded parts."""
+        return ""
 
     def reveal(self, entry: int, needle: str) -> None:
         """Unfold the block if the text is in a folded part."""
