@@ -212,7 +212,7 @@ def _note_lines(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]
     return lines
 
 
-TOKENS_SHOWN, WHY_LINES, MOST_NOTES = 60, 2, 4
+TOKENS_SHOWN, WHY_LINES, MOST_NOTES = 60, 3, 4
 """Columns from which a row shows tokens; the most lines of its reason, and the most notes."""
 
 

@@ -385,6 +385,20 @@ def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
     ]
 
 
+def test_a_reason_of_three_lines_stands_whole_in_the_panel() -> None:
+    reason = (
+        "should solve 25% of requests, $0.0031 a turn, costs less than gpt, which may be no better"
+    )
+    events = [
+        Asked(text="go"),
+        Assigned(turn=1, agent="haiku", role="worker", by="trinity", reason=reason),
+    ]
+    recorded = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)]
+    (row,) = (row for row in rows(recorded).rows if isinstance(row, TurnRow))
+    _, *lines = text(trace_drawing.trace_row_lines(row, 47, DARK))
+    assert " ".join(line.strip() for line in lines) == reason
+
+
 def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[Recorded]) -> None:
     made = rows(sample).rows
     assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [
