@@ -356,7 +356,10 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
         written = folder / "message"
         heading = f"writing a commit message for {committed}"
         into_file = f"{command} > {shlex.quote(str(written))}"
-        if await controller.shell.run(into_file, tell=False, heading=heading):
+        code = await controller.shell.run(into_file, tell=False, heading=heading)
+        if code == UsageError.exit_code and not flag and _paths_to_commit(controller.session):
+            controller.say("/commit -r commits the files of the newest request")
+        if code:
             return
         written_message = written.read_text(encoding="utf-8", errors="replace").strip()
         text = " ".join(["/commit", *([flag] if flag else []), written_message])

@@ -903,6 +903,8 @@ def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
         (project / "new.txt").write_text("the user's\n")
         await hand.type("go")
         await hand.done(1)
+        await hand.type("/commit")
+        await hand.sees("/commit -r commits the files of the newest request")
         await hand.type("/commit -r")
         await hand.sees("writing a commit message for made.txt")
         await hand.until(lambda: prompt.text == "/commit -r add new.txt")
