@@ -47,12 +47,10 @@ class MarkdownChunker:
 
     def feed(self, text: str) -> None:
         """Add text."""
-        if "\n" not in text:
-            self._partial += text
-        else:
-            *whole_lines, self._partial = (self._partial + text).split("\n")
-            for line in whole_lines:
-                self._line(line)
+        *whole_lines, rest = (self._partial + text).split("\n")
+        for line in whole_lines:
+            self._line(line)
+        self._partial = rest
         while len(self._partial) > CHUNK_CHARACTERS:
             self._cut_long()
 
