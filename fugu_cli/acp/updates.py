@@ -276,7 +276,9 @@ class LogUpdates:
                 return self._decided(event)
 
     def _decided(self, event: Event) -> list[Update]:
-        """Return the updates of a decision, a plan, or an event that is a line of text."""
+        """Return the updates of a decision, of a plan, or of an event that is shown as a line of
+        text.
+        """
         match event:
             case Assigned():
                 self._roles[event.turn] = _role_of(event)

@@ -239,17 +239,17 @@ def _value_text(value: object) -> str:
 
 
 def import_checkpoint(flags: ImportFlags) -> int:
-    """Make a checkpoint of the published vector, a flat vector of one's own, or another checkpoint;
-    print where.
+    """Make a checkpoint from the published vector, a flat vector, or another checkpoint. Print its
+    path.
     """
-    config = current_config({"backbone": flags.backbone} if flags.backbone else {}).config
-    pairs = [word.partition("=") for word in (flags.mapping or ())]
-    for row, equals, name in pairs:
-        if not (row and equals and name):
-            raise UsageError(
-                f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong"
-            )
-    mapping = {row: name for row, _, name in pairs}
+    settings = {"backbone": flags.backbone} if flags.backbone else {}
+    config = current_config(settings).config
+    mapping = {}
+    for word in flags.mapping or ():
+        row, _, name = word.partition("=")
+        if not row or not name:
+            raise UsageError(f"--map {word} is not ROW=AGENT", hint="--map gpt-5=strong")
+        mapping[row] = name
     with as_usage_errors():
         imported = _import_vector(flags, mapping, config)
         from fugu_cli.coordinators import checkpoint

@@ -102,7 +102,7 @@ async def _measure(
 
 
 def _request(number: int) -> str:
-    """Return a request that was not read before."""
+    """Return a request that differs for each number, so that its reading is not cached."""
     return f"{REQUESTS[number % len(REQUESTS)]} ({number})"
 
 

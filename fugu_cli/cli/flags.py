@@ -263,7 +263,7 @@ CONFIG_KEYS = (
 
 
 def settings_of(flags: object) -> dict[str, Any]:
-    """Return the flags that were given and are configuration, by key."""
+    """Return the given flags that are configuration, by key."""
     values = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
     check_empty(**{"add-dir": "" if "" in (values["add_dirs"] or ()) else None})
     if agent := getattr(flags, "agent", None):
@@ -342,7 +342,7 @@ class RunFlags:
     worktree: WorktreeFlag = None
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the flags that were given and are configuration, by key."""
+        """Return the given flags that are configuration, by key."""
         for command in self.until or ():
             check_empty(until=command.strip())
         settings = dict(settings_of(self))

@@ -64,8 +64,8 @@ class _Pending:
     def blame(self, after: str) -> CommitBlame:
         """Return the authors of the lines that a tree or a commit adds."""
         changed = commits.changed_blobs(self.git, self.before, after)
-        names = [name for change in changed for name in (change.before, change.after) if name]
-        contents = commits.read_blobs(self.git, names) if self.sessions and names else {}
+        blobs = {blob for change in changed for blob in (change.before, change.after) if blob}
+        contents = commits.read_blobs(self.git, sorted(blobs)) if self.sessions and blobs else {}
         return asyncio.run(
             commit_blame.blame_commit(self.workspace, changed, contents, self.sessions)
         )
@@ -113,25 +113,33 @@ def commit(flags: CommitFlags) -> int:
 
 
 def _find_pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
+    """Return the changes to commit.
+
+    Raises UsageError if there are none, for unresolved conflicts, and for conflict marks in files.
+    """
     git = commits.git_in(current_path())
     before = commits.head_tree(git)
-    if not (flags.every or flags.paths) and (unresolved := commits.unresolved_paths(git)):
+    takes_index = not flags.every and not flags.paths
+    unresolved = commits.unresolved_paths(git) if takes_index else ()
+    if unresolved:
         raise UsageError(
             f"a merge left conflicts in {_names(unresolved)}",
             hint="resolve them, then stage with `git add`, or take all changes with -a",
         )
     after = commits.tree_to_commit(git, flags.paths or (), flags.every)
     if before == after and not git.read_line("rev-parse", "-q", "--verify", "MERGE_HEAD"):
-        if flags.every or flags.paths:
+        if takes_index:
             raise UsageError(
-                "there is nothing to commit",
-                hint="new files are taken by `git add`, or by their names",
+                "nothing is staged",
+                hint="stage with `git add`, name paths, or take all changes of tracked files "
+                "with -a",
             )
         raise UsageError(
-            "nothing is staged",
-            hint="stage with `git add`, name paths, or take all changes of tracked files with -a",
+            "there is nothing to commit",
+            hint="new files are taken by `git add`, or by their names",
         )
-    if marked := commits.conflict_marked_paths(git, before, after):
+    marked = commits.conflict_marked_paths(git, before, after)
+    if marked:
         raise UsageError(
             f"there are conflict marks (<<<<<<<) in {_names(marked)}",
             hint="resolve them first; where they are meant, `git commit` takes them",
@@ -305,7 +313,7 @@ def _current_branch(git: UserGit, base: str | None) -> _Branch:
         raise UsageError(
             "HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one"
         )
-    # a dot: it follows a branch of here
+    # The remote is "." if the branch follows one of the same repository.
     remote = git.read_line("config", f"branch.{name}.remote").strip(".") or "origin"
     if not git.read_line("remote", "get-url", remote):
         raise UsageError(

@@ -160,9 +160,13 @@ def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
             sessions.append((path.stem, read_records(path)))
         except StorageError as error:
             say(f"left out: {error}")
-    # by their first lines: names of two that began in the same second say nothing of which was
-    # first
-    return sorted(sessions, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
+
+    def beginning(session: blames.NamedSession) -> tuple[float, str]:
+        """Return the time of the first event, since names are precise to a second only."""
+        name, records = session
+        return (records[0].at if records else 0.0, name)
+
+    return sorted(sessions, key=beginning)
 
 
 def _find_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:

@@ -107,8 +107,8 @@ def _convert_backbone(cache: Path) -> None:
 
 
 def remove_models(names: Sequence[str]) -> int:
-    """Delete models, with what was made of them (the coordinator's backbone); says how much room
-    that made.
+    """Delete models and the coordinator's backbone that was converted from them. Print the space
+    freed.
     """
     cache = current_config().config.cache
     store = Store(cache)
@@ -404,9 +404,9 @@ SHOWN = 5
 
 def _offer(local_server: LocalServer) -> str:
     """Describe a server that was found, and the command that adds a model of it to the pool."""
-    names = ", ".join(local_server.models[:SHOWN]) + (
-        ", ..." if len(local_server.models) > SHOWN else ""
-    )
+    names = ", ".join(local_server.models[:SHOWN])
+    if len(local_server.models) > SHOWN:
+        names += ", ..."
     model = shlex.quote(local_server.models[0])
     return (
         f"found: {local_server.base_url}, where {local_server.name} listens, offers {names}; "

@@ -324,7 +324,7 @@ class RequestRun:
         return session
 
     def _find_resumed(self, loaded: LoadedConfig) -> Path | None:
-        """Return the session to resume, copied first for a fork."""
+        """Return the session to resume, for a fork a copy of it."""
         if not (self._flags.go_on or self._flags.resume):
             return None
         data = loaded.config.data

@@ -153,8 +153,8 @@ def _allow_rules(rule: str) -> list[str]:
 
 
 def _deny_rules(rule: str) -> list[str]:
-    """Return fugu's rules for a deny rule: it holds for every tool that does what the named one
-    does.
+    """Return fugu's rules for a deny rule of Claude Code. They hold for every tool that does the
+    same as the named one.
     """
     name, _, inner = rule.partition("(")
     if name in UNSUPPORTED_TOOLS:
@@ -498,21 +498,22 @@ class SdkConversation:
             case "interrupt":
                 self.stream.work.interrupt()
             case "set_permission_mode":
-                if (mode := MODES.get(str(request.get("mode")))) is None:
+                name = str(request.get("mode"))
+                if name not in MODES:
                     raise UsageError(
                         f"there is no mode {request.get('mode')!r}",
                         hint=f"there are {', '.join(MODES)}",
                     )
-                session.set_mode(mode)
-                self.questions.silent = (
-                    self.flags.prompt_tool is None or request.get("mode") == "dontAsk"
-                )
+                session.set_mode(MODES[name])
+                self.questions.silent = self.flags.prompt_tool is None or name == "dontAsk"
             case "set_model":
                 model = request.get("model")
-                pool = {name: member.model for name, member in session.team.members.items()}
-                self.stream.work.pin(
-                    None if model in (None, "default") else named_agent(str(model), pool)
-                )
+                agent = None
+                if model not in (None, "default"):
+                    members = session.team.members
+                    pool = {name: member.model for name, member in members.items()}
+                    agent = named_agent(str(model), pool)
+                self.stream.work.pin(agent)
             case "mcp_status":
                 servers = session.servers.names if session.servers is not None else ()
                 return {"mcpServers": [{"name": name, "status": "pending"} for name in servers]}

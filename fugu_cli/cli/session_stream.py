@@ -164,4 +164,4 @@ class SessionStream:
         self._failure = error
 
     def changed(self) -> None:
-        """Do nothing: the stream shows no queue."""
+        """Do nothing, since the stream does not show the queue."""

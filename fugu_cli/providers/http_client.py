@@ -198,7 +198,9 @@ _CERTIFICATE_HINT = (
 
 
 class HttpConnection:
-    """The connections of one agent, opened by the first request, also after `close`."""
+    """The HTTP connections of one agent. The first request opens them, and opens them again after
+    `close`.
+    """
 
     def __init__(
         self,

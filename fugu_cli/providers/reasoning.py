@@ -111,9 +111,8 @@ def add_reasoning_text(encoded: Json, message: FromAgent) -> None:
 
 
 def loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:
-    """Return the indices in `history` of replies with calls since the user's last message.
-
-    `history` was made of `messages`.
+    """Return the indices in `history` of the replies with calls since the user's last message.
+    `history` is the normalized form of `messages`.
     """
     count = 0
     for message in reversed(messages):

@@ -113,7 +113,9 @@ def with_room(prompt: Prompt) -> Prompt:
         return prompt
 
     def reason_of(item: Media) -> str:
-        """Is asked about the oldest item first."""
+        """Return the reason to leave an item out while the rest is too large. Called for the oldest
+        item first.
+        """
         nonlocal excess
         if excess <= 0:
             return ""

@@ -117,11 +117,11 @@ class SepCMA:
 
     @classmethod
     def unpack(cls, data: bytes) -> SepCMA:
-        """Return the search exactly as it was."""
+        """Return the search exactly as it was packed."""
         cma_strategy()
-        made = cls.__new__(cls)
-        made._random, made._search = pickle.loads(data)
-        return made
+        search = cls.__new__(cls)
+        search._random, search._search = pickle.loads(data)
+        return search
 
 
 def cma_strategy() -> type[CMAEvolutionStrategy]:
@@ -275,8 +275,11 @@ class EvolutionSettings(Value):
 
 
 class EvolutionIteration(Value):
-    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD,
-    where calls were paid for, `mean_cost` the relative one that the fitness weighs."""
+    """A line of es_log.jsonl: the results of one iteration.
+
+    `rows` and `roles` are shares of all turns. `cost` is what calls cost in USD; `mean_cost` is the
+    relative cost that the fitness weighs.
+    """
 
     iteration: int
     best: float
@@ -297,9 +300,12 @@ class EvolutionIteration(Value):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """By candidate and case (size, n): share solved, relative cost, turns, and how sure it ends
-    accepted. `rows` and `roles` (size, L) and (size, 3): turns taken by each. NaN where a
-    replication failed for outside reasons."""
+    """The results of `size` candidates on n cases each.
+
+    `solved` (a share), `cost` (relative) and `turns` are arrays (size, n), NaN if a replication
+    failed for outside reasons. `rows` (size, L) and `roles` (size, 3) count the turns of each row
+    and role.
+    """
 
     solved: Numbers
     cost: Numbers
@@ -311,8 +317,9 @@ class TrialResult:
 
 
 class Trial(Protocol):
-    """Judges candidates. Everything chance decides depends on the iteration alone: all candidates
-    meet the same tasks, pools and seeds (common random numbers)."""
+    """Judges candidates. All randomness depends on the iteration alone, so all candidates meet the
+    same tasks, pools and seeds (common random numbers).
+    """
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         """Play every candidate on the iteration's tasks, times its replications."""

@@ -72,7 +72,9 @@ class HeadScore:
 
 
 def fit_head(examples: HeadExamples, roles: int, *, l2: float, steps: int = 300) -> Vector:
-    """Fit a head (L + roles, width), fp32. `roles` is 3, or 0 for a head without them."""
+    """Fit a head of float32 numbers with a row for each agent and role. `roles` is 3, or 0 for a
+    head without roles.
+    """
     start_torch()
     import torch
 

@@ -249,7 +249,7 @@ class WorkflowRewards:
     def __call__(
         self, completions: Sequence[str], example: Sequence[str], **_more: object
     ) -> list[float]:
-        """Return a reward for each completion. `example` holds the examples as JSON."""
+        """Return a reward for each completion. `example` holds the example of each as JSON."""
         planner_examples = [PlannerExample.model_validate_json(text) for text in example]
         pairs = list(zip(completions, planner_examples, strict=True))
         if self._execute is not None:

@@ -113,15 +113,15 @@ def _random(task: TaskRates, history: FailedRows, left: int) -> PolicyOutcome:
     """Return the exact mean outcome of a uniformly random row at every turn."""
     if left == 0:
         return PolicyOutcome(0.0, 0.0, 0.0)
-    parts = []
+    solved, costs, turns = [], [], []
     for row in range(len(task.rows)):
-        rate, price = turn_rate_and_cost(task, row, history)
-        after = _random(task, (*history, row), left - 1)
-        miss = 1 - rate
-        parts.append(
-            (rate + miss * after.solved, price + miss * after.cost, 1 + miss * after.turns)
-        )
-    return PolicyOutcome(*(mean(values) for values in zip(*parts, strict=True)))
+        rate, cost = turn_rate_and_cost(task, row, history)
+        after_failure = _random(task, (*history, row), left - 1)
+        failure_rate = 1 - rate
+        solved.append(rate + failure_rate * after_failure.solved)
+        costs.append(cost + failure_rate * after_failure.cost)
+        turns.append(1 + failure_rate * after_failure.turns)
+    return PolicyOutcome(mean(solved), mean(costs), mean(turns))
 
 
 def policy_table(lines: Sequence[PolicySummary]) -> str:
@@ -292,7 +292,7 @@ class DefaultPolicy:
     members: tuple[Member, ...]
 
     def choose_row(self, rows: Sequence[HeadRow]) -> ChooseRow:
-        """Return its choice of the next Worker as a policy."""
+        """Return a policy that lets the default coordinator choose the next Worker among `rows`."""
         names = [row.row for row in rows]
         opened = Opened(version="", repo="", pool=self.members)
 

@@ -161,11 +161,11 @@ def play_pool(
         **candidates,
         CASCADE: lambda members: Cascade(members, SETTINGS),
     }
-    tasks = {
-        index: OutcomeTask(task.id, {name: task.runs[name] for name in pool}, task.text)
-        for index, task in enumerate(recorded.tasks)
-        if all(name in task.runs for name in pool)
-    }
+    tasks: dict[int, OutcomeTask] = {}
+    for index, task in enumerate(recorded.tasks):
+        if all(name in task.runs for name in pool):
+            runs = {name: task.runs[name] for name in pool}
+            tasks[index] = OutcomeTask(task.id, runs, task.text)
     shape = (len(CELLS), len(recorded.tasks))
     rewards = {name: np.full(shape, np.nan) for name in (*builders, RANDOM, TUNED, ORACLE)}
     drawn_tasks = []
@@ -193,8 +193,8 @@ def play_pool(
                         work = play(draw, arm(draw), limits)
                         rewards_of_draws.append(work.solved - PRICE_OF_COST * work.spent / unit)
                     rewards[name][cell, index] = np.mean(rewards_of_draws)
-    for cell, index, solved, runs in play_tuned_lists(pool, drawn_tasks):
-        rewards[TUNED][cell, index] = solved - PRICE_OF_COST * runs
+    for cell, index, solved, cost in play_tuned_lists(pool, drawn_tasks):
+        rewards[TUNED][cell, index] = solved - PRICE_OF_COST * cost
     return PoolRewards(tuple(pool), rewards)
 
 

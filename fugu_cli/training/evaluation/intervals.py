@@ -154,15 +154,15 @@ def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 
     Repetitions of one task are one group, since they are not independent. Equal values give equal
     intervals. (0, 0, 0) for no values.
     """
-    kept = [(sum(group), len(group)) for group in groups if group]
-    if not kept:
+    sums_and_sizes = [(sum(group), len(group)) for group in groups if group]
+    if not sums_and_sizes:
         return Mean(0.0, 0.0, 0.0)
-    value = sum(total for total, _ in kept) / sum(count for _, count in kept)
-    draw = random.Random(seed)
+    value = sum(total for total, _ in sums_and_sizes) / sum(size for _, size in sums_and_sizes)
+    chance = random.Random(seed)
     means = []
     for _ in range(draws):
-        again = draw.choices(kept, k=len(kept))
-        means.append(sum(total for total, _ in again) / sum(count for _, count in again))
+        sample = chance.choices(sums_and_sizes, k=len(sums_and_sizes))
+        means.append(sum(total for total, _ in sample) / sum(size for _, size in sample))
     means.sort()
     return Mean(value, means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))])
 

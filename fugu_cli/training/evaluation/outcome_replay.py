@@ -177,10 +177,13 @@ def in_order(models: Sequence[str]) -> NextModel:
     """
 
     def following(failed: tuple[str, ...], too_dear: frozenset[str], _dollars: float) -> str | None:
-        left = list(models)
+        start = 0  # behind the models that were asked already, and those passed over before them
         for name in failed:
-            del left[: left.index(name) + 1]
-        return next((name for name in left if name not in too_dear), None)
+            start = models.index(name, start) + 1
+        for name in models[start:]:
+            if name not in too_dear:
+                return name
+        return None
 
     return following
 

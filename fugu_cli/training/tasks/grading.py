@@ -379,8 +379,8 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
 
 
 def _test_files(task: Task) -> frozenset[str]:
-    """Return the files that may hold tests if pytest itself is the command. A script may be meant
-    to run an agent's tests.
+    """Return the files that may hold tests if pytest itself is the command, else none: a script may
+    be meant to run an agent's tests.
     """
     if "pytest" not in task.grade_command:
         return frozenset()

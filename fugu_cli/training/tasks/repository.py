@@ -54,7 +54,9 @@ def unwritable_reason(task: Task) -> str:
 
 
 def _clash(names: Iterable[str]) -> str:
-    """Return why the paths cannot stand beside one another, "" if they can."""
+    """Return why the paths cannot exist together, "" if they can: one is a file and a folder of
+    another.
+    """
     paths = {PurePosixPath(name) for name in names}
     for path in sorted(paths):
         for parent in reversed(path.parents):

@@ -193,7 +193,7 @@ class PytestHooks:
 
 
 def _hooks_of(config: Any) -> Iterator[tuple[str, str]]:
-    """Return every hook that a plugin answers, with the file of the answering code."""
+    """Return every hook that a plugin implements, with the file of its code."""
     for name, hook in vars(config.hook).items():
         for answer in getattr(hook, "get_hookimpls", list)():
             code = getattr(inspect.unwrap(answer.function), "__code__", None)
