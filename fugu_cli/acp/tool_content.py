@@ -115,10 +115,12 @@ async def _blob(workspace: Workspace, name: str | None) -> bytes | None:
 
 
 def _recorded_diff(path: Path, before: bytes | None, after: bytes | None) -> Content:
-    if b"\0" in (before or b"") or b"\0" in (after or b""):
-        return text_content(f"{path}: {len(after or b''):,} bytes that are not text")
+    """Return the change of a file. `before` is None for a new file, `after` for a deleted one."""
+    new = after or b""
+    if b"\0" in new or (before is not None and b"\0" in before):
+        return text_content(f"{path}: {len(new):,} bytes that are not text")
     old_text = None if before is None else before.decode("utf-8", "replace")
-    return _diff(path, old_text, (after or b"").decode("utf-8", "replace"))
+    return _diff(path, old_text, new.decode("utf-8", "replace"))
 
 
 def _diff(path: Path, before: str | None, after: str) -> Content:

@@ -359,8 +359,9 @@ def show_pool() -> int:
         print_clean("~ assumed: what others ask for the model, since its server is not in the list")
     for entry in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {entry.name} ({entry.reason})")
-    for unready in unready_services(os.environ) if not loaded.config.agents else ():
-        _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
+    if not loaded.config.agents:
+        for service in unready_services(os.environ):
+            _print_lines(f"not in the pool: {service.name}: {service.reason}")
     missing, gigabytes = missing_models(loaded.config, os.environ)
     if any(entry.model in missing for entry in entries):
         print_clean(

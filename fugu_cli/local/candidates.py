@@ -204,18 +204,19 @@ def blamed_functions(path: str, content: str, output: str) -> list[Function]:
 
 
 def _lines_of(path: str, content: str, function: Function) -> list[CodeCandidate]:
-    """Return the lines of the function's body that say something, without heads of functions."""
+    """Return the lines of the function's body, without comments, trivial lines, and the heads of
+    inner functions.
+    """
     heads: set[int] = set()
     for inner in functions(path, content):
         heads.update(range(inner.start, max(inner.body.start, inner.start + 1)))
+    candidates = []
     lines = content.split("\n")
-    return [
-        CodeCandidate(path, function, number)
-        for number in function.body
-        if number not in heads
-        and not _TRIVIAL.fullmatch(lines[number])
-        and not _COMMENT.match(lines[number])
-    ]
+    for number in function.body:
+        is_code = not _TRIVIAL.fullmatch(lines[number]) and not _COMMENT.match(lines[number])
+        if is_code and number not in heads:
+            candidates.append(CodeCandidate(path, function, number))
+    return candidates
 
 
 def _is_described(content: str, function: Function) -> bool:

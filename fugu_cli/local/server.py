@@ -91,11 +91,12 @@ class ServerState:
 
 def physical_cores() -> int:
     """Return the physical cores this process may use. More threads than that make llama.cpp slower."""
-    cpus = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
-    cores = {_siblings(cpu) for cpu in cpus}
-    return max(1, min(len(cores), _quota() or len(cores)))
+    if hasattr(os, "sched_getaffinity"):
+        cpus = os.sched_getaffinity(0)
+    else:
+        cpus = set(range(os.cpu_count() or 1))
+    cores = len({_siblings(cpu) for cpu in cpus})
+    return max(1, min(cores, _quota() or cores))
 
 
 def main() -> None:

@@ -358,15 +358,16 @@ class CircuitBreaker:
     def unavailable(self) -> dict[str, Exclusion]:
         """Return the agents that are unavailable now, each with the reason."""
         self._read_windows()
-        return {
-            name: Exclusion(
-                kind=failing.kind,
-                message=_retry_time(seconds),
-                unreachable=failing.unreachable,
-            )
-            for name, failing in self._failing.items()
-            if (seconds := self.seconds(name)) > 0
-        }
+        unavailable = {}
+        for name, failing in self._failing.items():
+            seconds = self.seconds(name)
+            if seconds > 0:
+                unavailable[name] = Exclusion(
+                    kind=failing.kind,
+                    message=_retry_time(seconds),
+                    unreachable=failing.unreachable,
+                )
+        return unavailable
 
     def recovered(self, name: str, kind: str) -> bool:
         """Return whether `name`, excluded for a failure of this kind, may be tried again."""
@@ -390,13 +391,12 @@ class CircuitBreaker:
 
         Agents whose key was refused or whose host cannot be reached do not count.
         """
-        cooling = [
-            name
-            for name in names
-            if self.state(name) == "cooling"
-            and self._failing[name].kind != REFUSED
-            and not self._failing[name].unreachable
-        ]
+        cooling = []
+        for name in names:
+            if self.state(name) == "cooling":
+                failing = self._failing[name]
+                if failing.kind != REFUSED and not failing.unreachable:
+                    cooling.append(name)
         return min(cooling, key=lambda name: self._called.get(name, -math.inf), default=None)
 
     def server_named(self, name: str) -> bool:

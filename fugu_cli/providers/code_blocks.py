@@ -103,13 +103,12 @@ def _closing(lines: list[str], start: int, opening_fence: str) -> int:
     depth = 1
     for number in range(start + 1, len(lines)):
         fence = FENCE.fullmatch(lines[number])
-        if (
-            fence is None
-            or fence.group(1)[0] != opening_fence[0]
-            or len(fence.group(1)) < len(opening_fence)
-        ):
+        if fence is None:
             continue
-        depth += 1 if fence.group(2) else -1
+        marks, info = fence.group(1), fence.group(2)
+        if marks[0] != opening_fence[0] or len(marks) < len(opening_fence):
+            continue
+        depth += 1 if info else -1
         if depth == 0:
             return number
     return len(lines)

@@ -64,9 +64,10 @@ class FollowedSession:
 
     @property
     def title(self) -> str:
-        """The first request."""
-        asked = next((request.asked for request in self._mirror.state.requests), None)
-        return flatten(asked.said, 80) if asked is not None else self.path.stem
+        """The text of the first request, or the session's id before there is one."""
+        requests = self._mirror.state.requests
+        first = requests[0].asked if requests else None
+        return flatten(first.said, 80) if first is not None else self.path.stem
 
     @property
     def parts(self) -> dict[str, Markup]:
