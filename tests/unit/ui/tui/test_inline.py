@@ -67,7 +67,7 @@ def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
     assert paper.back.tail(1)[0].startswith("● worker small "), "it may still be taken back"
     assert paper.take(said("One.\n\nTw"))[-1].startswith("● worker small ")
     assert paper.back.tail(5) == ["One.", "", "Tw"] or paper.back.tail(5) == ["One.", "Tw"]
-    assert paper.take(said("o.\n\nThree")) == ["One.", ""]
+    assert paper.take(said("o.\n\nThree")) == ["", "One.", ""]
     assert paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.\n\nThree")) == [
         "Two.",
         "",
@@ -107,10 +107,10 @@ AGAIN = "  small: connection lost, retrying {} of 4"
 def test_what_a_call_had_printed_goes_when_it_is_made_again() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
-    assert paper.take(RETRIED) == ["\x1b[2A\x1b[J" + AGAIN.format(1), ""]
+    assert paper.take(RETRIED) == ["\x1b[3A\x1b[J" + AGAIN.format(1), ""]
     second = RETRIED.model_copy(update={"retry": 2})
     assert paper.take(said("Ol"), second) == ["\x1b[2A\x1b[J" + AGAIN.format(2), ""]
-    assert paper.take(said("New."), Replied(turn=1, agent="small", text="New.")) == ["New.", ""]
+    assert paper.take(said("New."), Replied(turn=1, agent="small", text="New.")) == ["", "New.", ""]
 
 
 def test_what_stands_above_other_lines_is_not_taken_back() -> None:
