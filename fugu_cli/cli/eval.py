@@ -274,8 +274,9 @@ def _play_pool(flags: EvalFlags, files: Sequence[Path]) -> int:
 
 
 def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
-    """Print whether the coordinator passes that decides without a checkpoint: exit code 0, or 3
-    where it does not. Raises UsageError and ConfigError.
+    """Play the gate for the coordinator that decides without a checkpoint, and print the result.
+
+    Return 0 if it passes, else 3. Raises UsageError and ConfigError.
     """
     from fugu_cli.config.known_models import vendor_of
     from fugu_cli.coordinators.composed import ComposedHead
@@ -293,12 +294,12 @@ def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
     plays = {}
     for recorded in recorded_sets:
         pools = default_gate.draw_pools(recorded, default_gate.POOLS, flags.pool_seed)
-        plays_of = []
+        plays_of_set = []
         for number, pool in enumerate(pools, start=1):
             say_progress(f"{recorded.name}: pool {number} of {len(pools)}: {', '.join(pool)}")
             build = partial(ComposedHead, settings=SETTINGS, table=table)
-            plays_of.append(default_gate.play_pool(recorded, pool, {LEARNED_ARM: build}))
-        plays[recorded.name] = plays_of
+            plays_of_set.append(default_gate.play_pool(recorded, pool, {LEARNED_ARM: build}))
+        plays[recorded.name] = plays_of_set
     result = default_gate.judge(plays, LEARNED_ARM)
     print(default_gate.gate_text(result), end="")
     return 0 if result.passes else NOT_PASSED

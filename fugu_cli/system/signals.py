@@ -78,12 +78,12 @@ def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
 
 
 def ignore_signals() -> bool:
-    """Ignore signals while the program ends. Return whether a postponed one has not come again."""
+    """Ignore signals while the program ends. Return whether a postponed signal was still to come."""
     unticking()
-    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    seconds_left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *ENDING):
         signal.signal(number, signal.SIG_IGN)
-    return left > 0
+    return seconds_left > 0
 
 
 def _signals_not_ignored() -> list[signal.Signals]:

@@ -282,7 +282,7 @@ Ranks = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Headroom:
-    """How much choosing the right agent for each task solves beyond the best agent alone.
+    """The gain of choosing the right agent for each task over the best agent alone.
 
     `agents` has the mean rate and cost of each agent, `solved` the rate of each and of a random
     choice (RANDOM_AGENT), with intervals. `oracle` chooses with hindsight; `fair` is judged on
@@ -334,20 +334,20 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
     table = {task: row for task, row in table.items() if len(row) == len(agents)}
     if not table:
         raise ValueError("no task was run with every agent")
-    tasks = list(table)
-    rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
-    costs = {
-        agent: mean(draw.seconds for draw in draws if draw.agent == agent and draw.task in table)
-        for agent in agents
-    }
-    ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
-    best = max(agents, key=ranks.__getitem__)
-    repeats = min(len(oks) for row in table.values() for oks in row.values())
     rows = list(table.values())
-    gains = [_gain(row, best, ranks) for row in rows]
-    solved = {agent: _interval(rate, [row[agent] for row in rows]) for agent, rate in rates.items()}
+    rates, costs, solved = {}, {}, {}
+    for agent in agents:
+        outcomes_by_task = [row[agent] for row in rows]
+        own_draws = [draw for draw in draws if draw.agent == agent and draw.task in table]
+        rates[agent] = mean(map(mean, outcomes_by_task))
+        costs[agent] = mean(draw.seconds for draw in own_draws)
+        solved[agent] = _interval(rates[agent], outcomes_by_task)
     all_outcomes = [list(chain.from_iterable(row.values())) for row in rows]
     solved[RANDOM_AGENT] = _interval(mean(rates.values()), all_outcomes)
+    ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
+    best = max(agents, key=ranks.__getitem__)
+    repeats = min(len(outcomes) for row in rows for outcomes in row.values())
+    gains = [_gain(row, best, ranks) for row in rows]
     luckiest = [max(row.values(), key=mean) for row in rows]
     fair: Mean | None = None
     if repeats > 1:
@@ -365,7 +365,7 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
         fair=fair,
         headroom=_gain_interval(gains),
         disagreement=_disagreement(rows, agents),
-        tasks=len(tasks),
+        tasks=len(rows),
         repeats=repeats,
         unit=unit,
     )

@@ -20,11 +20,10 @@ Attribute = str | int | bool | None
 
 def joined(children: Iterable[str]) -> Markup:
     """Return the children one after the other, with all text escaped."""
-    return Markup(
-        "".join(
-            child if isinstance(child, Markup) else escape(child, quote=True) for child in children
-        )
-    )
+    texts = []
+    for child in children:
+        texts.append(child if isinstance(child, Markup) else escape(child, quote=True))
+    return Markup("".join(texts))
 
 
 def element(tag: str, *children: str, **attributes: Attribute) -> Markup:

@@ -592,9 +592,12 @@ def _cannot_run(task: Task, before: Grade) -> bool:
     """
     if before.timed_out or before.tests or before.passed or before.failed:
         return False
-    if before.code in NOT_FOUND or _MISSING_RUNNER.search(_last_line(before)):
-        return not task.solution or _MISSING_RUNNER.search(_last_line(before)) is not None
-    return not task.solution and "pytest" in task.grade_command and before.code in NO_TESTS
+    if _MISSING_RUNNER.search(_last_line(before)):
+        return True
+    if task.solution:
+        return False
+    found_no_tests = "pytest" in task.grade_command and before.code in NO_TESTS
+    return before.code in NOT_FOUND or found_no_tests
 
 
 def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
