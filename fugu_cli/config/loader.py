@@ -122,6 +122,7 @@ def _is_lowered(key: str, value: float | str, before: float | str | None) -> boo
         return value <= before  # type: ignore[operator]
     limits_before = _limits(before)
     for name, limit in _limits(value).items():
+        # The default wait depends on what servers say, so only a wait of 0 is surely not above it.
         unset = 0.0 if name == "wait" else math.inf
         if limit > limits_before.get(name, unset):
             return False
@@ -129,7 +130,7 @@ def _is_lowered(key: str, value: float | str, before: float | str | None) -> boo
 
 
 def _limits(value: object) -> dict[str, float]:
-    """Return limits by name. A wait counts as raised unless it is lowered to nothing."""
+    """Return the limits of a table by their names, or a single number as that of a request."""
     if isinstance(value, Money | TimeLimit):
         return {
             name: limit

@@ -220,11 +220,14 @@ class DecidedByLog:
         return following
 
     def _reach(self, dollars: float, attempts: int) -> float:
-        """Return the cost of the dearest list of runs that the money pays for: all amounts between
-        two such costs pay for the same lists.
+        """Round `dollars` down to the cost of a list of up to `attempts` runs, since all amounts
+        between two such costs pay for the same lists. Return infinity if every list is affordable.
         """
-        sums = self._sums[attempts]
-        return math.inf if dollars >= sums[-1] else sums[max(bisect_right(sums, dollars) - 1, 0)]
+        costs = self._sums[attempts]
+        if dollars >= costs[-1]:
+            return math.inf
+        affordable = bisect_right(costs, dollars)
+        return costs[max(affordable - 1, 0)]
 
     def _decide(
         self, text: str, failed: tuple[str, ...], too_dear: frozenset[str], dollars: float
@@ -554,8 +557,8 @@ def play_tasks(
 def report(
     members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Sequence[CellResult]
 ) -> str:
-    """Return all checks and budgets as Markdown. Differences are to the tuned list on the same
-    tasks.
+    """Return the results of all checks and budgets as Markdown. Each arm is compared with the tuned
+    list on the same tasks.
     """
     headings = []
     for budget in BUDGETS:

@@ -244,12 +244,13 @@ def _watch_unittest(account: RunRecord) -> None:
 
 def _raised_in(module: str) -> bool:
     """Return whether the module itself raised the handled exception, perhaps through unittest."""
-    trace, raised = sys.exc_info()[2], ""
+    trace, raising_module = sys.exc_info()[2], ""
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
-        raised = raised if name.split(".")[0] == "unittest" else name
+        if name.split(".")[0] != "unittest":
+            raising_module = name
         trace = trace.tb_next
-    return raised == module
+    return raising_module == module
 
 
 def _code_text(code: CodeType) -> str:
