@@ -45,6 +45,8 @@ from fugu_cli.session.live_events import (
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.request_state import RequestState, request_after
 from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.session.turns import find_verdict
+from fugu_cli.session.verdicts import acceptance
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -455,7 +457,10 @@ class Transcript:
             case Failed() if event.unreachable and self._is_retractable(event.turn):
                 return self._unreachable_host(event)
             case Finished():
-                first = self._retract(self._unreachable) if event.unreachable else None
+                if event.unreachable:
+                    first = self._retract(self._unreachable)
+                else:
+                    first = self._leave_verdict_to_end(event)
                 self.placed.retractable = None
                 events = tuple(self._request.events)
                 summarize = partial(summarize_request, event, events, self._opened, self._outcomes)
@@ -547,6 +552,28 @@ class Transcript:
         for index in indices:
             self.blocks[index] = ThinkingBlock("")
         return min(indices, default=None)
+
+    def _leave_verdict_to_end(self, event: Finished) -> int | None:
+        """Remove the word ACCEPT from the reply directly above the end of the request, which says
+        who accepted. Return the index of the reply, None if there is none.
+        """
+        by, _ = acceptance(self._request, event)
+        index = len(self.blocks) - 1
+        while index >= 0 and is_empty(self.blocks[index]):
+            index -= 1
+        reply = self.blocks[index] if index >= 0 else None
+        if by not in ("verifier", "author") or not isinstance(reply, ReplyBlock):
+            return None
+        split = find_verdict("".join(reply.texts), leading=True) if reply.verifies else None
+        if split is None:
+            return None
+        before, _, after = split
+        rest = "\n\n".join(part.strip("\n") for part in (before, after) if part.strip())
+        self.blocks[index] = ThinkingBlock("")
+        if rest:
+            self.blocks[index] = reason = ReplyBlock(reply.agent, live=False)
+            reason.add(rest)
+        return index
 
     def _rest(self, event: Event) -> None:
         block = event_block(event, self._request)

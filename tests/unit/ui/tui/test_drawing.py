@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.cells import cell_len
@@ -34,7 +34,15 @@ from fugu_cli.session.outcome import TESTS_BEFORE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import block_drawing, diff_drawing, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
-from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
+from fugu_cli.ui.blocks import (
+    Block,
+    DecisionBlock,
+    EndBlock,
+    NoteBlock,
+    ReplyBlock,
+    RequestBlock,
+    ToolBlock,
+)
 from fugu_cli.ui.drawing import (
     DARK,
     PALETTES,
@@ -623,6 +631,30 @@ def test_markdown_has_rules_and_boxes_and_uses_the_width() -> None:
     assert {part.style.bgcolor.name for part in code[0] if part.style and part.style.bgcolor} == {
         DARK.grounds[1]
     }
+
+
+def test_who_accepted_is_said_once_by_the_end_of_the_request() -> None:
+    def drawn(verdict: str, reason: Literal["accepted", "turn_limit"]) -> list[str]:
+        blocks = blocks_of(
+            Asked(text="go"),
+            Assigned(turn=1, agent="small", role="worker", by="cascade"),
+            Replied(turn=1, agent="small", text="Done."),
+            Assigned(turn=2, agent="large", role="verifier", by="cascade"),
+            Replied(turn=2, agent="large", text=verdict),
+            Finished(reason=reason),
+        )
+        heading = next(
+            at for at, block in enumerate(blocks)
+            if isinstance(block, DecisionBlock) and block.assigned.turn == 2
+        )  # fmt: skip
+        pieces = transcript_fragments(blocks[heading + 1 :], unfolded=False)
+        lines = [line for piece in pieces for line in text(piece.painted(60, DARK))]
+        return [line for line in lines if line][:2]
+
+    assert drawn("ACCEPT\nThe tests pass.", "accepted")[0] == "The tests pass."
+    assert "verified by large" in drawn("ACCEPT\nThe tests pass.", "accepted")[1]
+    assert "verified by large" in drawn("ACCEPT", "accepted")[0]
+    assert drawn("ACCEPT", "turn_limit")[0] == "✓ accepted"
 
 
 def test_a_verdict_is_a_mark_and_the_text_has_no_word_of_it() -> None:
