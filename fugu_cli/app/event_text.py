@@ -329,14 +329,33 @@ def _background(arguments: dict[str, object]) -> bool:
     return "command" in arguments and arguments.get("background") is True
 
 
-def map_summary(asked: Asked) -> str:
+def request_notes(asked: Asked) -> tuple[str, ...]:
+    """Return lines about a request: the answer to a plan, and what agents read beside its text."""
+    notes = (_plan_answer(asked), _map_summary(asked), _memory_summary(asked.memory))
+    return tuple(note for note in notes if note)
+
+
+def _plan_answer(asked: Asked) -> str:
+    """Return the user's answer to the plan that the request carries out, as `you: go ahead, ask ·
+    changed since the plan: a.py`; "" for other requests.
+    """
+    if asked.plan is None:
+        return ""
+    modes = {"edit": "go ahead, accept edits", "ask": "go ahead, ask"}
+    answer = f"you: {modes.get(asked.mode, f'go ahead in mode {asked.mode}')}"
+    if not asked.plan.changed:
+        return answer
+    return f"{answer} · changed since the plan: {', '.join(map(sanitize, asked.plan.changed))}"
+
+
+def _map_summary(asked: Asked) -> str:
     """Return a text like `repository map: 900 tokens for the planner`, "" without a map."""
     maps = (("the planner", asked.tree), ("the first turn", asked.repository_map))
     sizes = [f"{byte_size(text) / BYTES:,.0f} tokens for {reader}" for reader, text in maps if text]
     return f"repository map: {', '.join(sizes)}" if sizes else ""
 
 
-def memory_summary(memory: Sequence[MemoryText]) -> str:
+def _memory_summary(memory: Sequence[MemoryText]) -> str:
     """Return a text like `memory: 3 lines of ~/.config/fugu/MEMORY.md`, "" without a memory."""
     files = [f"{plural(file.lines, 'line')} of {sanitize(file.file)}" for file in memory]
     return f"memory: {', '.join(files)}" if files else ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Steered
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Recorded, Steered
 from fugu_cli.ui.turn_notes import seconds_waited
 
 
@@ -41,3 +44,12 @@ class RequestClock:
             self._has_ended = True
         elif isinstance(event, Asked | Steered | Assigned):
             self._has_ended = False
+
+
+def seconds_ended(records: Sequence[Recorded]) -> float:
+    """Return the seconds between the ends of a request and the events with which it went on."""
+    return sum(
+        after.at - before.at
+        for before, after in pairwise(records)
+        if isinstance(before.event, Finished)
+    )

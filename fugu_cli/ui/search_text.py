@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from fugu_cli.app.event_text import decision_why, tool_name
+from fugu_cli.app.event_text import decision_why, request_notes, tool_name
 from fugu_cli.ui.blocks import (
     Block,
     DecisionBlock,
@@ -54,7 +54,7 @@ def row_text(row: TraceRow) -> str:
     """Return the words of a row of the trace."""
     match row:
         case RequestRow():
-            return row.asked.said
+            return "\n".join([row.asked.said, *request_notes(row.asked)])
         case PlanRow():
             return "\n".join(f"{step.agent} {step.instruction}" for step in row.planned.steps)
         case TurnRow():

@@ -335,8 +335,7 @@ def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
 
 def _request(request: TracedRequest, width: int) -> list[str]:
     lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
-    notes = (event_text.map_summary(request.asked), event_text.memory_summary(request.asked.memory))
-    lines += [shorten(note, width) for note in notes if note]
+    lines += [shorten(note, width) for note in event_text.request_notes(request.asked)]
     if (before := request.before) is not None:
         lines.append(f"tests before: {event_text.test_counts_text(before.outcome, before.output)}")
     if table := _table(request.rows, width):

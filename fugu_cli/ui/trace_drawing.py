@@ -12,8 +12,7 @@ from fugu_cli.app.event_text import (
     FAILURE_WORDS,
     TEST_OUTCOME_WORDS,
     decision_why,
-    map_summary,
-    memory_summary,
+    request_notes,
 )
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
@@ -74,9 +73,9 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]
     ]
     lines = [] if item.number == 1 else [BLANK]
     lines.append(justified_line(title, right, width))
-    for note in (map_summary(item.asked), memory_summary(item.asked.memory)):
-        if note:
-            lines += wrap_lines(note, width, palette.dim, "   ")
+    for note in request_notes(item.asked):
+        wrapped = wrap_lines(note, max(width - 3, 8), palette.dim)
+        lines += indent_lines(wrapped, ("   ", ""))
     return lines
 
 

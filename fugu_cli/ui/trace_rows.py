@@ -29,6 +29,7 @@ from fugu_cli.session.events import (
     Planned,
     Recorded,
     Replied,
+    SteeringGiven,
     ToolRan,
     Undone,
     UndoStarted,
@@ -40,7 +41,7 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import Turn, Verdict
 from fugu_cli.session.verdicts import EndLine, end_line, suggested_role
-from fugu_cli.ui.request_clock import RequestClock
+from fugu_cli.ui.request_clock import RequestClock, seconds_ended
 from fugu_cli.ui.turn_notes import seconds_waited, turn_note
 
 
@@ -205,6 +206,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         default=begin,
     )
     checks = [_checked(event) for event in mine]
+    not_worked = sum(map(seconds_waited, mine)) + seconds_ended(records[begin : last + 1])
     tests = None
     if ran:
         tests = TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
@@ -214,7 +216,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         reason=decision_reason(turn.assigned, events[:first]),
         start=begin,
         upto=stop,
-        seconds=max(records[last].at - records[begin].at - sum(map(seconds_waited, mine)), 0.0),
+        seconds=max(records[last].at - records[begin].at - not_worked, 0.0),
         model_seconds=sum(event.seconds for event in mine if isinstance(event, Replied)),
         usage=sum(costs.usage(mine).values(), Usage()),
         cost=costs.cost(mine, pool),
@@ -352,6 +354,8 @@ class TurnRow:
     begun: float
     ended: float
     waited: float = 0.0
+    paused: float = 0.0
+    """Seconds between the end of its request and the message with which it went on."""
     tokens: int = 0
     cost: float = 0.0
     unpriced: bool = False
@@ -377,7 +381,7 @@ class TurnRow:
     @property
     def seconds(self) -> float:
         """Return the duration in seconds, without waiting for the user."""
-        return max(self.ended - self.begun - self.waited, 0.0)
+        return max(self.ended - self.begun - self.waited - self.paused, 0.0)
 
     @property
     def probability(self) -> float | None:
@@ -436,9 +440,33 @@ class TraceRows:
                     self._request.finished = event
                     self._request.seconds = self._clock.seconds
                     return self._request.index
+            case SteeringGiven():
+                first = min(first, self._continue_turn(event, item.at))
+                self._inside(item)
             case _:
                 self._inside(item)
         return max(first - 1, 0) if self.rows else None
+
+    def _continue_turn(self, event: SteeringGiven, at: float) -> int:
+        """Open the turn again if its request had ended: a change of its plan. Return its row."""
+        request = self._request
+        if request is None or request.finished is None:
+            return len(self.rows)
+        turn = next(
+            (
+                row
+                for row in self.rows[request.index + 1 :]
+                if isinstance(row, TurnRow) and row.assigned.turn == event.turn
+            ),
+            None,
+        )
+        if turn is None:
+            return len(self.rows)
+        request.finished = None
+        turn.state, turn.said_all = "open", False
+        turn.paused += at - turn.ended
+        self._open[event.turn] = turn
+        return request.index
 
     def _writing(self, event: TextStreamed) -> int | None:
         turn = self._open.get(event.turn)

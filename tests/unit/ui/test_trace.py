@@ -10,6 +10,7 @@ import pytest
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, PaidUse, Prompt, Usage
 from fugu_cli.session.events import (
+    AcceptedPlan,
     Asked,
     Assigned,
     Event,
@@ -377,3 +378,34 @@ def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
         trace_rows.find_turn(rows, 1, 2)
     with pytest.raises(UsageError, match="nothing was asked"):
         trace_rows.find_turn([], 1)
+
+
+def test_the_trace_shows_the_answers_to_a_plan_and_the_turn_that_changed_it() -> None:
+    change = Steered(text="also the docs")
+    events: list[tuple[float, Event]] = [
+        (0, Opened(version="1", repo="/r", pool=())),
+        (0, Asked(text="fix it", mode="plan")),
+        (0, Assigned(turn=1, agent="a", role="worker", by="cascade")),
+        (2, Replied(turn=1, agent="a", text="1. Fix it.", usage=Usage(input=10, output=1))),
+        (2, Finished(reason="answered")),
+        (40, change),
+        (40, SteeringGiven(turn=1, agent="a", number=1, message=change)),
+        (43, Replied(turn=1, agent="a", text="2. Docs.", usage=Usage(input=20, output=1))),
+        (43, Finished(reason="answered")),
+        (60, Asked(text="fix it", typed="Carry out the plan of a, in edit mode.", mode="edit",
+                   plan=AcceptedPlan(agent="a", text="2. Docs.", changed=("a.py",)))),
+    ]  # fmt: skip
+    records = [Recorded(seq=seq, at=at, event=event) for seq, (at, event) in enumerate(events)]
+    rows = FoldedSession(records).rows.rows
+    planned, turn, accepted = rows
+    assert isinstance(planned, trace_rows.RequestRow) and planned.finished is not None
+    assert isinstance(turn, trace_rows.TurnRow) and turn.state == "closed"
+    assert (turn.seconds, turn.tokens) == (5.0, 32)
+    assert "↳ you: also the docs" in turn.notes
+    lines = [plain_text(line).strip() for line in trace_row_lines(accepted, 80, TERMINAL)]
+    assert lines[-1] == "you: go ahead, accept edits · changed since the plan: a.py"
+    assert trace_rows.traced_requests(records)[0].rows[0].seconds == 5.0
+
+    changing = FoldedSession(records[:8]).rows.rows
+    assert isinstance(changing[0], trace_rows.RequestRow) and changing[0].finished is None
+    assert isinstance(changing[1], trace_rows.TurnRow) and changing[1].state == "open"
