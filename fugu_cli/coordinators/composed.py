@@ -512,6 +512,7 @@ class _Decision:
             source=self._typical_rate(member, kinds).source,
             run_cost=round(turn_cost.dollars, 4) if turn_cost is not None else None,
             run_turns=round(turn_cost.turns, 1) if turn_cost is not None else 0.0,
+            call_cost=round(turn_cost.call, 6) if turn_cost is not None else None,
             value=round(value, 4) if member in able and is_carried(value) else None,
         )
 

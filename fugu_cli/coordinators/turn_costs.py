@@ -31,10 +31,11 @@ RESULT_TOKENS, REPLY_TOKENS = 1_200, 250
 @dataclass(frozen=True)
 class ExpectedCost:
     """The expected cost of a turn (USD). `turns` are the agent's own turns that it is the mean of; 0
-    for an estimate.
+    for an estimate. `call` is the estimated cost of the turn's first model call.
     """
 
     dollars: float
+    call: float
     turns: float = 0.0
 
     @property
@@ -47,10 +48,16 @@ def turn_cost_text(dollars: float, turns: float) -> str:
     """Return a turn's cost in words. An estimate is rounded to two digits."""
     if turns > 0 or dollars <= 0:
         return money(dollars)
+    return f"about {rounded_money(dollars)}"
+
+
+def rounded_money(dollars: float) -> str:
+    """Return an amount rounded to two digits."""
+    if dollars <= 0:
+        return money(dollars)
     digits = 1 - math.floor(math.log10(dollars))
     rounded = round(dollars, digits)
-    amount = f"${rounded:.{max(digits, 2)}f}" if rounded < 0.1 else money(rounded)
-    return f"about {amount}"
+    return f"${rounded:.{max(digits, 2)}f}" if rounded < 0.1 else money(rounded)
 
 
 @dataclass(frozen=True)
@@ -77,17 +84,18 @@ def expected_turn_costs(
     guess = _guessed_usage(state, role)
     costs = {}
     for name, member in priced.items():
+        call = usd(_first_call(state, name), member.price)
         own = [item for item in spent if item.agent == name]
         own_turns = sum(item.turns for item in own)
         if own_turns > 0:
             dollars = sum(item.dollars for item in own) / own_turns
-            costs[name] = ExpectedCost(dollars, own_turns)
+            costs[name] = ExpectedCost(dollars, call, own_turns)
             continue
         others = _tokens_of_others(spent, priced)
         if others:
-            costs[name] = ExpectedCost(others * blended_price(member.price) / 1e6)
+            costs[name] = ExpectedCost(others * blended_price(member.price) / 1e6, call)
         else:
-            costs[name] = ExpectedCost(usd(guess, member.price))
+            costs[name] = ExpectedCost(usd(guess, member.price), call)
     return costs
 
 
@@ -148,6 +156,19 @@ def _guessed_usage(state: SessionState, role: Role) -> Usage:
     cached = sum(prompt + added * index for index in range(calls - 1))
     fresh = prompt + added * (calls - 1)
     return Usage(input=cached + fresh, cached=cached, output=REPLY_TOKENS * calls)
+
+
+def _first_call(state: SessionState, agent: str) -> Usage:
+    """Return the expected usage of the agent's next model call. What its newest reply found in the
+    provider's cache is expected there again.
+    """
+    prompt = _prompt_tokens(state)
+    cached = 0
+    for event in reversed(state.events):
+        if isinstance(event, Replied) and event.agent == agent:
+            cached = min(event.usage.cached, prompt)
+            break
+    return Usage(input=prompt, cached=cached, output=REPLY_TOKENS)
 
 
 def _prompt_tokens(state: SessionState) -> int:

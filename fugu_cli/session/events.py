@@ -49,8 +49,9 @@ class AgentEstimate(Value):
     `success_rate` (0..1) is the mean over the kinds of request, weighted by their probability. It
     rests on `own_outcomes` outcomes of the user, and on what `source` names. `run_cost` (USD) is the
     expected cost of the agent's next turn in the chosen role, None without a price: the mean of
-    `run_turns` turns of its own, an estimate where that is 0. `value` is that of the best list of
-    attempts that begins with the agent.
+    `run_turns` turns of its own, an estimate where that is 0. `call_cost` (USD) is the estimated
+    cost of its next model call alone, None without a price and in older logs. `value` is that of the
+    best list of attempts that begins with the agent.
     """
 
     agent: str
@@ -59,6 +60,7 @@ class AgentEstimate(Value):
     source: str = ""
     run_cost: float | None = None
     run_turns: float = 0.0
+    call_cost: float | None = None
     value: float | None = None
 
 

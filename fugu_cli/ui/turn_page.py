@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import FAILURE_WORDS, decision_why, describe_call
-from fugu_cli.coordinators.turn_costs import turn_cost_text
+from fugu_cli.coordinators.turn_costs import rounded_money
 from fugu_cli.engine import harness
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
@@ -21,6 +21,7 @@ from fugu_cli.formatting import (
     excerpt,
     flatten,
     known_cost,
+    money,
     plural,
     probability,
     sanitize_for_screen,
@@ -256,6 +257,7 @@ class AgentLine:
 
     name: str
     price: str
+    call_cost: str
     run_cost: str
     solves: str
     chance: str
@@ -301,6 +303,7 @@ def _agent_table(
             AgentLine(
                 name=flatten(name, 20),
                 price=price,
+                call_cost=_call_cost_text(estimates.get(name)),
                 run_cost=_run_cost_text(estimates.get(name)),
                 solves=_success_rate_text(estimates.get(name)),
                 chance=chance,
@@ -322,12 +325,19 @@ def _why_not(member: Member, assigned: Assigned, request: RequestState) -> str:
     return masked.get(member.name) or masked.get(member.slot, "")
 
 
+def _call_cost_text(estimate: AgentEstimate | None) -> str:
+    if estimate is None or estimate.call_cost is None:
+        return ""
+    return f"~{rounded_money(estimate.call_cost)}"
+
+
 def _run_cost_text(estimate: AgentEstimate | None) -> str:
     if estimate is None or estimate.run_cost is None:
         return ""
-    text = turn_cost_text(estimate.run_cost, estimate.run_turns)
-    turns = round(estimate.run_turns)
-    return f"{text} ({plural(turns, 'turn')})" if turns else text
+    if estimate.run_turns <= 0:
+        return f"~{rounded_money(estimate.run_cost)}"
+    turns = max(round(estimate.run_turns), 1)
+    return f"{money(estimate.run_cost)} ({plural(turns, 'turn')})"
 
 
 def _success_rate_text(estimate: AgentEstimate | None) -> str:
@@ -346,9 +356,20 @@ def _rate_sources(scores: Scores) -> list[str]:
     return [f"rate of {', '.join(names)}: {source}" for source, names in agents.items()]
 
 
-TABLE_COLUMNS = ("agent", "price in/out", "a turn", "solves", "chance", "logit", "may act")
-DROPPED_COLUMNS = (5, 3, 4)
-"""Columns of the table that a narrow page leaves out, the first one first. Prices stay."""
+TABLE_COLUMNS = (
+    "agent",
+    "price in/out",
+    "next call",
+    "whole turn",
+    "solves",
+    "chance",
+    "logit",
+    "may act",
+)
+DROPPED_COLUMNS = (6, 4, 5, 3)
+"""Columns of the table that a narrow page leaves out, the first one first. Prices and the cost of
+the next call stay.
+"""
 LEAST_STATUS = 22
 """Columns that the last column of the table needs."""
 
@@ -360,9 +381,17 @@ def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> li
     rows: list[tuple[str, ...]] = []
     styles: list[str] = []
     for line in table:
-        status = f"◂ {line.status}" if line.chosen else line.status
         rows.append(
-            (line.name, line.price, line.run_cost, line.solves, line.chance, line.logit, status)
+            (
+                line.name,
+                line.price,
+                line.call_cost,
+                line.run_cost,
+                line.solves,
+                line.chance,
+                line.logit,
+                f"◂ {line.status}" if line.chosen else line.status,
+            )
         )
         if line.chosen:
             styles.append(palette.good)
@@ -382,8 +411,15 @@ def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> li
             columns.remove(dropped)
     lines = []
     for row, style in zip(rows, styles, strict=True):
-        text = "  ".join(set_cell_size(row[column], widths[column]) for column in columns)
-        lines.append(styled_line([(f"  {text.rstrip()}", style)], width))
+        before_status = "  "
+        for column in columns:
+            if column != last:
+                before_status += f"{set_cell_size(row[column], widths[column])}  "
+        indent = cell_len(before_status)
+        status = row[last] if last in columns else ""
+        first, *more = wrap_lines(status, max(width - indent, 8), style)
+        lines.append([*styled_line([(before_status, style)], width), *first])
+        lines += indent_lines(more, (" " * indent, ""))
     return lines
 
 

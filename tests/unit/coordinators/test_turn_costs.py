@@ -95,6 +95,22 @@ def test_turns_of_the_running_request_count() -> None:
     assert (cheap.run_cost, cheap.run_turns) == (pytest.approx(0.01), 1)
 
 
+def test_the_next_call_is_estimated_by_the_newest_prompt_and_the_cache() -> None:
+    first = Assigned(turn=1, agent="cheap", role="worker", by="trinity")
+    reply = replied(1, "cheap", "I tried.").model_copy(
+        update={"usage": Usage(input=10_000, cached=8_000, output=0)}
+    )
+    revise = Assigned(turn=2, agent="dear", role="verifier", by="trinity")
+    verdict = replied(2, "dear", "REVISE\nit is not done").model_copy(
+        update={"usage": Usage(input=10_000, output=0)}
+    )
+    decision = decide(first, reply, revise, verdict)
+    cheap, dear = estimate(decision, "cheap"), estimate(decision, "dear")
+    assert cheap.call_cost == pytest.approx((2_000 * 1 + 8_000 * 0.1 + 250 * 5) / 1e6)
+    assert dear.call_cost == pytest.approx((10_000 * 5 + 250 * 25) / 1e6)
+
+
 def test_an_agent_without_a_price_has_no_expected_cost() -> None:
     decision = decide(pool=(member("free", None), DEAR))
-    assert estimate(decision, "free").run_cost is None
+    free = estimate(decision, "free")
+    assert free.run_cost is None and free.call_cost is None

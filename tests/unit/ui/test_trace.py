@@ -11,6 +11,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, PaidUse, Prompt, Usage
 from fugu_cli.session.events import (
     AcceptedPlan,
+    AgentEstimate,
     Asked,
     Assigned,
     Event,
@@ -22,6 +23,7 @@ from fugu_cli.session.events import (
     Price,
     Recorded,
     Replied,
+    Scores,
     Steered,
     SteeringGiven,
     Subtask,
@@ -409,3 +411,36 @@ def test_the_trace_shows_the_answers_to_a_plan_and_the_turn_that_changed_it() ->
     changing = FoldedSession(records[:8]).rows.rows
     assert isinstance(changing[0], trace_rows.RequestRow) and changing[0].finished is None
     assert isinstance(changing[1], trace_rows.TurnRow) and changing[1].state == "open"
+
+
+def test_a_turns_page_tells_the_next_call_from_the_whole_turn() -> None:
+    pool = tuple(
+        Member(name=name, provider="openai", model=name, slot="middle", price=price)
+        for name, price in (("a", Price(input=1, output=5)), ("b", Price(input=5, output=25)))
+    )
+    estimates = (
+        AgentEstimate(agent="a", success_rate=0.5, run_cost=0.02, run_turns=3, call_cost=0.0041),
+        AgentEstimate(agent="b", success_rate=0.5, run_cost=0.1, call_cost=0.021),
+    )
+    scores = Scores(
+        rows=("a", "b"), row_logits=(1.0, 0.5), row_probabilities=(0.0, 1.0),
+        masked=(("a", "it wrote a part of what is to be verified"),), estimates=estimates,
+    )  # fmt: skip
+    events: list[Event] = [
+        Opened(version="1", repo="/r", pool=pool),
+        Asked(text="go"),
+        Assigned(turn=1, agent="b", role="verifier", by="trinity", scores=scores),
+        Replied(turn=1, agent="b", text="Done."),
+    ]
+    records = [Recorded(seq=seq, at=0, event=event) for seq, event in enumerate(events)]
+    row = trace_rows.find_turn(FoldedSession(records).rows.rows, 1)
+    sources = turn_page.TurnSources(shown)
+
+    wide = turn_page.turn_text(records, row, sources, 130)
+    assert "agent  price in/out  next call  whole turn         solves" in wide
+    assert "a      $1 / $5       ~$0.0041   $0.0200 (3 turns)" in wide
+    assert "b      $5 / $25      ~$0.021    ~$0.10" in wide
+
+    narrow = turn_page.turn_text(records, row, sources, 60)
+    assert "a      $1 / $5       ~$0.0041   no: it wrote a part of" in narrow
+    assert "what is to be verified" in narrow
