@@ -154,6 +154,7 @@ _SQL_DELETES = re.compile(
 _DATABASES = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _WHOLE_REPOSITORY = names_of("* . ./ ./* .* */ ** .[!.]*")
 _IN_ADDED_FOLDER = "in an added folder undo restores only what fugu's own tools changed"
+_FIND_PATTERNS = names_of("-name -iname -path -ipath -wholename -iwholename -regex -iregex")
 _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
 
 
@@ -177,12 +178,13 @@ class TooManyCommands(Exception):
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """The folders that a line may run in. `private_tmp`: /tmp is the command's own."""
+    """The folders that a line may run in. `scratch`: those below a private /tmp that it enters."""
 
     folders: tuple[Path, ...]
     root: Path
     added: tuple[Path, ...]
     private_tmp: bool
+    scratch: tuple[Path, ...]
 
 
 def dangers_of_line(
@@ -191,7 +193,8 @@ def dangers_of_line(
     """Return the worst that stands in a line. Its reason names the command only where the line has
     several. `private_tmp`: /tmp is the command's own.
     """
-    surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp)
+    scratch = _scratch_folders(line) if private_tmp else ()
+    surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp, scratch)
     worst: Danger | None = None
     try:
         commands = all_commands(line)
@@ -221,6 +224,13 @@ def possible_folders(line: ShellLine, root: Path) -> tuple[Path, ...]:
         if len(folders) > 16:
             break
     return tuple(dict.fromkeys(folders))
+
+
+def _scratch_folders(line: ShellLine) -> tuple[Path, ...]:
+    """Return the folders below /tmp that the line enters by their full names."""
+    targets = [Path(c.arguments[0]) for c in line.commands if c.name == "cd" and c.arguments]
+    folders = [real_path(target) for target in targets if target.parts[:2] == ("/", "tmp")]
+    return tuple(folder for folder in folders if inside(folder, Path("/tmp")))
 
 
 def all_commands(line: ShellLine, *, any_word: bool = False) -> list[Command]:
@@ -308,6 +318,8 @@ def _dangers_of(command: Command, surroundings: _Surroundings) -> Iterator[Dange
             name = ""
         elif subcommand not in git_commands.KNOWN:
             yield Danger("an alias of git can stand for anything")
+        elif subcommand == "apply" and not git_commands.writes_index(arguments):
+            pass
         elif subcommand not in git_commands.READING:
             yield Danger(HISTORY, every_time=False)
     for reason, rows in _DANGEROUS:
@@ -353,9 +365,44 @@ def named_files(command: Command) -> list[tuple[Word, bool]]:
     writes = writes_arguments(command)
     program = READERS.get(command.name)
     only_texts = program is not None and program.operands == "texts"
-    words = () if only_texts else command.words[1:]
-    named = [(word, writes) for word in words]
+    words = [] if only_texts else list(command.words[1:])
+    for index in _exclusions(command):
+        words[index] = Word("")
+    named = [(word, writes) for word in words if word.text]
     return named + [(redirect.target, redirect.writes) for redirect in command.redirects]
+
+
+def _exclusions(command: Command) -> list[int]:
+    """Return the indexes of the arguments that say which files the command leaves alone."""
+    arguments = command.arguments
+    exclusions = [
+        index
+        for index, word in enumerate(arguments)
+        if re.match("--(exclude|ignore)(-dir)?=", word)
+    ]
+    if command.name == "find":
+        for index, option in enumerate(arguments[:-1]):
+            if option not in _FIND_PATTERNS:
+                continue
+            is_negated = index > 0 and arguments[index - 1] in {"-not", "!"}
+            if is_negated or _is_pruned(arguments[index:]):
+                exclusions.append(index + 1)
+    elif command.name in {"grep", "egrep", "fgrep"} and (
+        has_arguments("-v", arguments) or "--invert-match" in arguments
+    ):
+        operands = [index for index, word in enumerate(arguments) if not word.startswith("-")]
+        exclusions += operands[:1]
+    return exclusions
+
+
+def _is_pruned(expression: Sequence[str]) -> bool:
+    """Return whether an expression of find begins with alternatives that `-prune` leaves out."""
+    rest = list(expression)
+    while len(rest) > 2 and rest[0] in _FIND_PATTERNS:
+        rest = rest[2:]
+        if rest[0] in {"-o", "-or"}:
+            rest = rest[1:]
+    return rest[:1] == ["-prune"] or rest[:2] == [")", "-prune"]
 
 
 def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
@@ -426,6 +473,7 @@ def _path_reason(text: str, path: Path, is_written: bool, surroundings: _Surroun
     root = surroundings.root
     base = next((added for added in surroundings.added if inside(path, added)), root)
     is_private = surroundings.private_tmp and text.startswith("/tmp") and inside(path, Path("/tmp"))
+    is_private |= any(inside(path, folder) for folder in surroundings.scratch)
     if is_private and not inside(path, base):
         return ""
     reason = protected_reason(path, base, writes=is_written)

@@ -70,6 +70,11 @@ _GITLINK = b"\x00\x00\xe0\x00"
 _HARMLESS_OPTIONS = names_of(
     "-c -C --no-pager -P -p --paginate --no-optional-locks --literal-pathspecs --version --help"
 )
+_TREE_ONLY = names_of(
+    "-v -q -R -p0 -p1 -p2 --check --stat --numstat --summary --reverse --verbose --quiet "
+    "--recount --whitespace --exclude --include --unidiff-zero --ignore-whitespace"
+)
+"""Options with which `git apply` writes at most files of the working tree."""
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
 
 _FILTERED = r"(?=(?:.*\0)?(?:-l|--list|--(?:no-)?(?:contains|merged)|--points-at)[=\0])"
@@ -124,6 +129,12 @@ def only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
     if form is None:
         return subcommand in READING
     return form.fullmatch("".join(f"{argument}\0" for argument in arguments)) is not None
+
+
+def writes_index(apply_arguments: Sequence[str]) -> bool:
+    """Return whether `git apply` with these arguments writes more than files of the working tree."""
+    options = [argument for argument in apply_arguments if argument.startswith("-")]
+    return not _TREE_ONLY.issuperset(option.partition("=")[0] for option in options)
 
 
 def settings_fault(root: Path) -> str:
