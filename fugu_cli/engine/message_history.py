@@ -412,6 +412,7 @@ def turn_messages(
             evidence = [failures.model_copy(update={"text": text})]
         messages += evidence
         messages += user_messages
+        messages += [FromUser(text=text) for text in steering.mode_texts(events)]
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.cause}.]"))
     if turn.interrupted:

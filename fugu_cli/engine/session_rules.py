@@ -80,14 +80,20 @@ def _session_rules(
     rules.append(("Machine", f"{platform.system()} {platform.machine()}; {date}"))
     command = workspace.test_command
     rules.append(("Tests", f"`{command}`" if command else "no test command was found"))
-    rules.append(("Mode", _mode(environment, workspace.sandbox_holds, has_foreign_tools)))
-    confinement = "bash runs what only reads"
-    if environment.current_rules.mode != "plan":
-        confinement = _confinement(workspace.sandbox)
-    rules.append(("Commands", confinement))
+    rules += mode_rules(environment, has_foreign_tools=has_foreign_tools)
     if own := _user_rules(environment.rules):
         rules.append(("User's rules", own))
     return tuple(rules)
+
+
+def mode_rules(environment: Environment, *, has_foreign_tools: bool) -> tuple[tuple[str, str], ...]:
+    """Return the rules that the permission mode decides, as pairs of a name and a text."""
+    workspace = environment.workspace
+    confinement = "bash runs what only reads"
+    if environment.current_rules.mode != "plan":
+        confinement = _confinement(workspace.sandbox)
+    mode = _mode(environment, workspace.sandbox_holds, has_foreign_tools)
+    return (("Mode", mode), ("Commands", confinement))
 
 
 def git_state(root: Path) -> str:

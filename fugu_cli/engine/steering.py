@@ -1,5 +1,5 @@
-"""Messages that the user sends while a request is running: selects those that a turn's next prompt
-adds, and words them for the agent. Pure.
+"""What the user says and changes while a request is running: selects the messages, and the
+permission mode, that a turn's next prompt adds, and words them for the agent. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import visible_part
 from fugu_cli.messages import FromUser
-from fugu_cli.session.events import Event, Replied, Steered, SteeringGiven
+from fugu_cli.session.events import Event, ModeGiven, Replied, Steered, SteeringGiven
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn
@@ -76,12 +76,37 @@ def opening_messages(turn: Turn) -> tuple[Steered, ...]:
 
 
 def opening_text(turn: Turn) -> str:
-    """Return the messages that the turn's first prompt showed, "" for none."""
+    """Return the messages and the changed mode that the turn's first prompt showed, "" for none."""
+    texts = []
     messages = opening_messages(turn)
-    if not messages:
-        return ""
-    text = "\n\n".join(message.whole for message in messages)
-    return prompts.fill(prompts.load("steering_before"), message=text)
+    if messages:
+        text = "\n\n".join(message.whole for message in messages)
+        texts.append(prompts.fill(prompts.load("steering_before"), message=text))
+    first_reply = turn.replies[0] if turn.replies else None
+    for event in turn.events:
+        if event is first_reply:
+            break
+        texts += mode_texts([event])
+    return "\n\n".join(texts)
+
+
+def mode_texts(events: Sequence[Event]) -> list[str]:
+    """Return what agents read of the changes of the mode among the events."""
+    texts = []
+    for event in events:
+        if isinstance(event, ModeGiven):
+            rules = "\n".join(f"{name}: {text}" for name, text in event.rules)
+            texts.append(prompts.fill(prompts.load("mode_changed"), rules=rules))
+    return texts
+
+
+def told_mode(state: SessionState) -> str:
+    """Return the permission mode that the newest turn's agent knows of, "" in older logs."""
+    for event in reversed(state.request.turns[-1].events):
+        if isinstance(event, ModeGiven):
+            return event.mode
+    asked = state.request.asked
+    return asked.mode if asked is not None else ""
 
 
 def later_messages(events: Sequence[Event], *, is_about_plan: bool = False) -> list[FromUser]:

@@ -468,7 +468,11 @@ async def _run_permitted(
         text = arguments.text
         if _is_cut_off(log.events, recorded):
             text = CUT_OFF.format(tool=call.tool)
-        log.append(ToolRan(turn=number, call=recorded, output=preface + text, ok=False))
+        log.append(
+            ToolRan(
+                turn=number, call=recorded, output=preface + text, ok=False, tests=arguments.tests
+            )
+        )
         return
     tool = on_original_files(_read_only(tool) if reads else tool, log.state)
     wrapped = _with_hooks(environment, tool, call, by_fugu=by_fugu)

@@ -33,7 +33,7 @@ from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import spending
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Failed, Interrupted, Member, Replied
+from fugu_cli.session.events import Assigned, Failed, Interrupted, Member, ModeGiven, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
 from fugu_cli.session.state import SessionState
@@ -188,6 +188,9 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     user_messages = steering.due_messages(state)
     for message in user_messages:
         state, visible = state.followed_by(message), visible.followed_by(message)
+    changed_mode = _changed_mode(state, turn, environment)
+    if changed_mode is not None:
+        state, visible = state.followed_by(changed_mode), visible.followed_by(changed_mode)
     turn = state.request.turns[-1]
     offered = harness.offered_tools(state, environment)
     prompt = harness.build_prompt(visible, member, offered, environment.instructions)
@@ -213,7 +216,20 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
         return
     for message in user_messages:
         log.append(message)
+    if changed_mode is not None:
+        log.append(changed_mode)
     await _call_model(context, state, turn, member, prompt)
+
+
+def _changed_mode(state: SessionState, turn: Turn, environment: Environment) -> ModeGiven | None:
+    """Return the permission mode if it is not the one that the turn's agent knows of."""
+    mode, told = environment.current_rules.mode, steering.told_mode(state)
+    if not told or mode == told:
+        return None
+    from fugu_cli.engine.session_rules import mode_rules  # few requests change it
+
+    rules = mode_rules(environment, has_foreign_tools=environment.toolbox.may_have_foreign)
+    return ModeGiven(turn=turn.number, agent=turn.assigned.agent, mode=mode, rules=rules)
 
 
 def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:

@@ -46,8 +46,8 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
     brief = "verifier" if state.request.changes else "verifier_answer"
     steering_messages = steering.opening_messages(turn)
     request_text = request.whole
-    if steering_messages:
-        request_text = f"{request_text}\n\n{steering.opening_text(turn)}".lstrip()
+    if opening := steering.opening_text(turn):
+        request_text = f"{request_text}\n\n{opening}".lstrip()
     parts = [
         prompts.fill(prompts.load(brief), whose=_whose_work(state, turn)),
         *_earlier_requests(state),

@@ -490,6 +490,18 @@ class SteeringGiven(Value):
     message: Steered
 
 
+class ModeGiven(Value):
+    """A permission mode that the user changed to becomes part of the prompt of a turn's next reply.
+    `rules`: what it allows, as in `Asked.rules`.
+    """
+
+    type: Literal["mode_given"] = "mode_given"
+    turn: int
+    agent: str
+    mode: str
+    rules: tuple[tuple[str, str], ...]
+
+
 class Subtask(Value):
     """A `task` call of an agent: a turn with a context of its own, whose last words answer the
     call.
@@ -801,6 +813,7 @@ Event = Annotated[
     | Asked
     | Steered
     | SteeringGiven
+    | ModeGiven
     | Planned
     | Assigned
     | Replied

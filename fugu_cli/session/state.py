@@ -28,6 +28,7 @@ from fugu_cli.session.events import (
     Masked,
     Member,
     Merged,
+    ModeGiven,
     Opened,
     Permitted,
     Recorded,
@@ -484,7 +485,7 @@ def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
         return None
     kept: list[Event] = [before.asked]
     for event in before.events:
-        if isinstance(event, Assigned | SteeringGiven) and event.turn in open_turns:
+        if isinstance(event, Assigned | SteeringGiven | ModeGiven) and event.turn in open_turns:
             kept.append(event)
     return RequestState([*kept, *after], rest_of=request)
 

@@ -20,6 +20,7 @@ from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.session import tool_facts
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.session.events import TestReport
 from fugu_cli.session.tool_facts import ToolFacts
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.result import Say, ToolResult
@@ -65,6 +66,11 @@ class Toolbox:
         self._more = more
         self._describe = describe
         self._specs: dict[str, ToolSpec] = {}
+
+    @property
+    def may_have_foreign(self) -> bool:
+        """True if tools of MCP servers come and go."""
+        return self._more is not None
 
     @property
     def _tools(self) -> dict[str, AnyTool]:
@@ -268,6 +274,9 @@ def _describe_problem(error: Mapping[str, Any]) -> str:
 def _refuse(tool: AnyTool, fault: str) -> ToolResult:
     if tool.foreign is not None:
         return ToolResult(text=f"{tool.name} was not run: {fault}.", ok=False)
+    is_test_run = tool.name == tool_facts.RUN_TESTS.name
     return ToolResult(
-        text=f"{tool.name} was not run: {fault}. It takes {_describe_arguments(tool)}.", ok=False
+        text=f"{tool.name} was not run: {fault}. It takes {_describe_arguments(tool)}.",
+        ok=False,
+        tests=TestReport(unable="the call was not understood") if is_test_run else None,
     )

@@ -129,3 +129,26 @@ def test_a_message_opens_no_reply_that_the_budget_does_not_carry(
     assert len(server.asked("worker")) == 1
     requests = [event.text for event in place.events() if isinstance(event, Request)]
     assert requests == ["what does calc.txt say?", message]
+
+
+def test_a_mode_that_is_changed_meanwhile_is_told_once_with_the_next_result(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"))
+    changed = threading.Event()
+    server.play("worker", after(changed, READ), WRITE, DONE)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    client.say("fix the tests")
+    server.wait_for("worker")
+    assert client.control(subtype="set_permission_mode", mode="plan")["subtype"] == "success"
+    changed.set()
+    client.until("result")
+    client.leave()
+    assert (place.repo / "calc.txt").read_text() == "broken\n"
+    first, second, third = server.asked("worker")[:3]
+    heading = "The user has changed the permission mode."
+    assert heading not in first.text
+    assert "Mode: plan. Runs: reading. Refused:" in second.text.partition(heading)[2]
+    assert second.text.index("broken") < second.text.index(heading)
+    assert third.text.count(heading) == 1
+    assert "Not allowed" in third.results[-1]

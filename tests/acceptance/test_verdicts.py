@@ -110,3 +110,20 @@ def test_right_work_that_is_refused_once_is_accepted_whatever_was_asked(
     done = team.fugu("run", asked)
     assert (done.code, (team.repo / "calc.txt").read_text()) == (0, "fixed well\n"), done.err
     assert [role for _, role in turns(team)] == ["worker", "verifier", "worker", "verifier"]
+
+
+def test_a_run_of_the_tests_that_was_asked_for_wrongly_is_no_failure(
+    place: Place, server: Loopback
+) -> None:
+    place.files({"test_calc.py": "def test_it():\n    assert True\n", "calc.txt": "broken\n"})
+    place.commit()
+    place.configure(Agent("worker"), Agent("judge", "middle"))
+    wrong = Says("", (Use("run_tests", {"folder": "src"}),))
+    server.play("worker", wrong, READ, WRITE, DONE)
+    server.play("judge", Says("ACCEPT"))
+    done = place.fugu("run", "mend calc.txt")
+    assert done.code == 0, done.err
+    assert "it has no argument `folder`" in server.asked("worker")[1].text
+    assert "tests not run" in done.err
+    assert "tests fail" not in done.err
+    assert "failed before" not in done.err
