@@ -154,6 +154,7 @@ _SQL_DELETES = re.compile(
 _DATABASES = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _WHOLE_REPOSITORY = names_of("* . ./ ./* .* */ ** .[!.]*")
 _IN_ADDED_FOLDER = "in an added folder undo restores only what fugu's own tools changed"
+_LOOPBACK = re.compile(r"(?:https?://)?(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?(?:[/?#]|$)")
 _FIND_PATTERNS = names_of("-name -iname -path -ipath -wholename -iwholename -regex -iregex")
 _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
 
@@ -178,13 +179,16 @@ class TooManyCommands(Exception):
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """The folders that a line may run in. `scratch`: those below a private /tmp that it enters."""
+    """The folders that a line may run in. `scratch`: those below a private /tmp that it enters.
+    `own_jobs`: the words that name its own background jobs.
+    """
 
     folders: tuple[Path, ...]
     root: Path
     added: tuple[Path, ...]
     private_tmp: bool
     scratch: tuple[Path, ...]
+    own_jobs: frozenset[str]
 
 
 def dangers_of_line(
@@ -194,7 +198,9 @@ def dangers_of_line(
     several. `private_tmp`: /tmp is the command's own.
     """
     scratch = _scratch_folders(line) if private_tmp else ()
-    surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp, scratch)
+    surroundings = _Surroundings(
+        possible_folders(line, root), root, added, private_tmp, scratch, _own_jobs(line)
+    )
     worst: Danger | None = None
     try:
         commands = all_commands(line)
@@ -231,6 +237,31 @@ def _scratch_folders(line: ShellLine) -> tuple[Path, ...]:
     targets = [Path(c.arguments[0]) for c in line.commands if c.name == "cd" and c.arguments]
     folders = [real_path(target) for target in targets if target.parts[:2] == ("/", "tmp")]
     return tuple(folder for folder in folders if inside(folder, Path("/tmp")))
+
+
+def _own_jobs(line: ShellLine) -> frozenset[str]:
+    """Return the words for background jobs of the line: `$!`, and variables that hold nothing else."""
+    values: dict[str, set[str]] = {}
+    for command in line.commands:
+        for name, word in command.assignments:
+            values.setdefault(name, set()).add(word.text)
+    names = {name for name, assigned in values.items() if assigned == {"$!"}}
+    return frozenset({"$!"} | {f"${name}" for name in names} | {f"${{{name}}}" for name in names})
+
+
+def _stays_inside(command: Command, surroundings: _Surroundings) -> bool:
+    """Return whether a command ends only jobs of its own line, or asks only servers that the line
+    itself started: a sandbox has no network but its own.
+    """
+    arguments = command.arguments
+    if command.name == "kill":
+        targets = arguments[1:] if re.match(r"-[A-Z0-9]+$", arguments[0]) else arguments
+        return bool(targets) and surroundings.own_jobs.issuperset(targets)
+    if command.name in {"curl", "wget"} and surroundings.private_tmp:
+        are_loopback = [bool(_LOOPBACK.match(word)) for word in arguments]
+        others = [word for word, is_one in zip(arguments, are_loopback, strict=True) if not is_one]
+        return any(are_loopback) and not any("://" in word for word in others)
+    return False
 
 
 def all_commands(line: ShellLine, *, any_word: bool = False) -> list[Command]:
@@ -322,7 +353,8 @@ def _dangers_of(command: Command, surroundings: _Surroundings) -> Iterator[Dange
             pass
         elif subcommand not in git_commands.READING:
             yield Danger(HISTORY, every_time=False)
-    for reason, rows in _DANGEROUS:
+    stays_inside = bool(arguments) and _stays_inside(command, surroundings)
+    for reason, rows in [] if stays_inside else _DANGEROUS:
         if any(has_arguments(pattern, arguments) for pattern in rows.get(name, "").split()):
             yield Danger(reason, every_time=reason not in _WEAK, lost=reason == LOST)
             break
