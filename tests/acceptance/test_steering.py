@@ -152,3 +152,23 @@ def test_a_mode_that_is_changed_meanwhile_is_told_once_with_the_next_result(
     assert second.text.index("broken") < second.text.index(heading)
     assert third.text.count(heading) == 1
     assert "Not allowed" in third.results[-1]
+
+
+def test_a_mode_that_is_changed_during_a_last_word_is_told_to_the_verifier(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"), Agent("judge", "middle"))
+    changed = threading.Event()
+    server.play("worker", READ, WRITE, after(changed, DONE))
+    server.play("judge", ACCEPT)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    client.say("fix the tests")
+    client.answer(client.until("control_request"), behavior="allow")
+    server.wait_for("worker", 3)
+    assert client.control(subtype="set_permission_mode", mode="plan")["subtype"] == "success"
+    changed.set()
+    assert client.until("result")["result"] == DONE.text
+    client.leave()
+    (verifies,) = server.asked("judge")
+    assert verifies.text.count("The user has changed the permission mode.") == 1
+    assert "Mode: plan. Runs: reading." in verifies.text
