@@ -618,9 +618,9 @@ class Transcript:
             speech = ReplyBlock("", live=False)
             speech.add(event.partial)
             self.blocks.append(speech)
-        self.blocks.append(
-            NoteBlock("interrupted; `fugu run --continue` goes on, or ask something else", "warn")
-        )
+        text = "interrupted; `fugu run --continue` goes on, or ask something else"
+        unread = [f"↳ not read yet: {item.said}" for item in self._request.unread_steering]
+        self.blocks.append(NoteBlock(text, "warn", "\n".join(unread)))
         return first
 
 

@@ -18,6 +18,7 @@ from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session.events import (
+    Asked,
     FileChange,
     Finished,
     Interrupted,
@@ -435,7 +436,7 @@ class SessionController:
             self.patches.show(session, self.feed, [event], live=True)
         elif isinstance(event, Finished | Undone):
             self.patches.show(session, self.feed, [])
-        elif isinstance(event, Steered | SteeringGiven):
+        elif isinstance(event, Asked | Steered | SteeringGiven):
             self.changed()
 
     def changed(self) -> None:

@@ -18,6 +18,7 @@ from fugu_cli.session.events import (
     Failed,
     FileChange,
     Finished,
+    Interrupted,
     JobEnded,
     Opened,
     Permitted,
@@ -113,6 +114,18 @@ def test_a_message_to_an_agent_at_work_says_with_what_it_was_given(
     updates = LogUpdates(session, earlier)
     (update,) = asyncio.run(updates.of(Recorded(seq=4, at=0.0, event=given)))
     assert f"↳ {words}: round it" in str(update), "an editor is told the same"
+
+
+def test_an_interruption_names_the_messages_that_nobody_has_read() -> None:
+    blocks = blocks_of(
+        Asked(text="mend it"),
+        Assigned(turn=1, agent="gpt", role="worker", by="cascade", reason=""),
+        Steered(text="round it"),
+        Interrupted(turn=1),
+    )
+    drawn = [line for piece in block_drawing.block_fragments(blocks[-1], unfolded=False)
+             for line in text(piece.painted(80, DARK))]  # fmt: skip
+    assert "↳ not read yet: round it" in drawn[1]
 
 
 def test_markdown_is_drawn_without_boxes() -> None:
