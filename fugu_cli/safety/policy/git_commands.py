@@ -87,6 +87,9 @@ _LISTING_FORMS = {
         rf"(?:{_FILTERED}(?:-[ln\d]+\0|{_OPTION}|[^\0-][^\0]*\0)*|(?:-[ln\d]+\0|{_OPTION})*)"
     ),
     "stash": re.compile(r"(?:list|show)\0.*", re.DOTALL),
+    "clean": re.compile(
+        r"(?:-[dfqxX]*n[dfqxX]*|--dry-run)\0(?:-[dfnqxX]+\0|[^\0-][^\0]*\0)*", re.DOTALL
+    ),
     "remote": re.compile(rf"(?:get-url\0(?:[^\0]*\0)*|(?:-v\0|{_OPTION})*)"),
     "reflog": re.compile(r"(?:-[^\0]*\0)*(?:(?:show|HEAD)\0.*)?", re.DOTALL),
     "worktree": re.compile(r"list\0.*", re.DOTALL),
