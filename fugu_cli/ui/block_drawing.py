@@ -35,7 +35,7 @@ from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import SAID_NO, Permitted, ToolRan
 from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
-from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.session.tool_facts import ASK_USER, facts_of
 from fugu_cli.session.turns import find_verdict
 from fugu_cli.testing.assertions import assertion_of, failing_tests
 from fugu_cli.ui import diff_drawing
@@ -78,6 +78,7 @@ from fugu_cli.ui.drawing import (
 )
 from fugu_cli.ui.end_drawing import end_lines
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
+from fugu_cli.ui.turn_notes import user_answer
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
 if TYPE_CHECKING:
@@ -403,6 +404,8 @@ def _folded_result(
         return _set_off(last_lines, width, palette) if last_lines else []
     if not result.ok:
         return _set_off(flatten(result.output, 300), width, palette)[:LAST_LINES]
+    if call.tool == ASK_USER.name:
+        return _set_off(f"→ {user_answer(result)}", width, palette)
     return []
 
 

@@ -48,10 +48,14 @@ def _denial_text(event: Permitted) -> str:
 def _answer_text(event: ToolRan) -> str:
     arguments = arguments_of(event.call)
     question = str(arguments.get("question", "")) if isinstance(arguments, dict) else ""
-    answer = "no answer"
-    if event.output.startswith(USER_ANSWERS):
-        answer = first_line(event.output.removeprefix(USER_ANSWERS), 120)
-    return f"asked you: {first_line(question, 120)} → {answer}"
+    return f"asked you: {first_line(question, 120)} → {user_answer(event)}"
+
+
+def user_answer(event: ToolRan) -> str:
+    """Return the user's answer to a question of an agent, `no answer` if there is none."""
+    if not event.output.startswith(USER_ANSWERS):
+        return "no answer"
+    return first_line(event.output.removeprefix(USER_ANSWERS), 120)
 
 
 def seconds_waited(event: Event) -> float:

@@ -116,6 +116,22 @@ def test_a_message_to_an_agent_at_work_says_with_what_it_was_given(
     assert f"↳ {words}: round it" in str(update), "an editor is told the same"
 
 
+def test_the_conversation_shows_the_answer_to_a_question() -> None:
+    call = Call.make("1", "ask_user", question="Which rounding?", choices=["half up", "bankers"])
+    blocks = blocks_of(
+        Asked(text="round it"),
+        Assigned(turn=1, agent="gpt", role="worker", by="cascade", reason=""),
+        Replied(turn=1, agent="gpt", text="", calls=(call,), usage=Usage()),
+        Permitted(turn=1, call=call, allowed=True, by="policy"),
+        ToolRan(turn=1, call=call, output="The user answers: bankers", ok=True),
+    )
+    lines = [line for piece in block_drawing.block_fragments(blocks[-1], unfolded=False)
+             for line in text(piece.painted(80, DARK))]  # fmt: skip
+    assert [line.strip() for line in lines if line.strip()] == [
+        "✓ ask_user Which rounding?", "→ bankers",
+    ]  # fmt: skip
+
+
 def test_an_interruption_names_the_messages_that_nobody_has_read() -> None:
     blocks = blocks_of(
         Asked(text="mend it"),
