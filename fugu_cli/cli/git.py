@@ -27,6 +27,7 @@ from fugu_cli.engine.blame import NamedSession
 from fugu_cli.engine.commit_blame import CommitBlame
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.formatting import flatten, money, plural, sanitize
+from fugu_cli.safety.git_process import NO_PROGRAMS, settings_variables
 from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools import commits
@@ -420,7 +421,11 @@ def _create_request(
         words += [f"--head={branch.name}", f"--base={branch.base}"]
     if draft:
         words.append("--draft")
-    done = subprocess.run([program, *words], env=program_environment(git.top), check=False)
+    environment = {
+        **program_environment(git.top),
+        **settings_variables(*NO_PROGRAMS, *git.programs_off),
+    }
+    done = subprocess.run([program, *words], env=environment, check=False)
     if done.returncode:
         raise UsageError(
             f"{Path(program).name} ended with code {done.returncode}; its reason is above"

@@ -20,7 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, StorageError, UsageError
-from fugu_cli.safety.programs import find_program, search_path_outside
+from fugu_cli.safety.programs import (
+    find_program,
+    search_path_outside,
+    without_libraries_inside,
+)
 
 NO_MONITOR = ("-c", "core.fsmonitor=false")
 NO_PROGRAMS = (*NO_MONITOR, "-c", f"core.hooksPath={os.devnull}", "-c", "core.pager=cat")
@@ -106,9 +110,10 @@ def git_command(
     program = shutil.which("git", path=path)
     if program is None:
         raise UsageError("git was not found", hint="install git and make sure it is on PATH")
+    variables = without_libraries_inside(environment, root)
     if as_the_user:
-        return [program, *NO_MONITOR, *arguments], dict(environment)
-    return [program, *NO_PROGRAMS, *arguments], {**environment, "PATH": path}
+        return [program, *NO_MONITOR, *arguments], variables
+    return [program, *NO_PROGRAMS, *arguments], {**variables, "PATH": path}
 
 
 def run_git(
@@ -193,6 +198,23 @@ def missing(folder: Path) -> FuguError:
     if folder.is_dir():
         return UsageError("git was not found", hint="install git and make sure it is on PATH")
     return StorageError(f"the folder {folder} is gone", hint="start again in a folder that exists")
+
+
+def settings_variables(*options: str) -> dict[str, str]:
+    """Return variables that give the settings of `options` (`-c NAME=VALUE`...) to every git that a
+    program starts, after those that the environment gives already.
+    """
+    count = os.environ.get("GIT_CONFIG_COUNT", "")
+    index = int(count) if count.isdigit() else 0
+    variables: dict[str, str] = {}
+    for option in options:
+        if option == "-c":
+            continue
+        name, _, value = option.partition("=")
+        variables[f"GIT_CONFIG_KEY_{index}"] = name
+        variables[f"GIT_CONFIG_VALUE_{index}"] = value
+        index += 1
+    return {**variables, "GIT_CONFIG_COUNT": str(index)}
 
 
 def repository_programs_off(root: Path, environment: Mapping[str, str]) -> tuple[str, ...]:

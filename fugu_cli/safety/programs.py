@@ -1,16 +1,18 @@
 """Programs that fugu starts for itself, with the user's rights. They are found, and find others, on
-a PATH without folders of a repository, because an agent may write there.
+a PATH without folders of a repository, because an agent may write there. They load no library from
+there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +23,22 @@ from fugu_cli.safety.git_configuration import (
 )
 from fugu_cli.safety.paths import is_folder, real_path
 
+LIBRARY_VARIABLES = (
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "GCONV_PATH",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_INSERT_LIBRARIES",
+    "DYLD_FRAMEWORK_PATH",
+    "DYLD_FALLBACK_LIBRARY_PATH",
+    "DYLD_FALLBACK_FRAMEWORK_PATH",
+    "DYLD_VERSIONED_LIBRARY_PATH",
+    "DYLD_VERSIONED_FRAMEWORK_PATH",
+)
+"""Variables by which every program loads code. entry.sh handles the same ones for fugu itself."""
+USERS_VALUE = "FUGU_USERS_"
+"""Before a variable's name: the value that the user has set, where entry.sh has changed it."""
 _in_use: Counter[Path] = Counter()
 _lock = threading.RLock()
 
@@ -124,7 +142,38 @@ def find_program(name: str, *repositories: Path) -> str | None:
 
 def program_environment(*repositories: Path) -> dict[str, str]:
     """Return the variables of a program that fugu starts for itself."""
-    return {**os.environ, "PATH": search_path_outside(*repositories)}
+    variables = {**os.environ, "PATH": search_path_outside(*repositories)}
+    return without_libraries_inside(variables, *repositories)
+
+
+def without_libraries_inside(environment: Mapping[str, str], *repositories: Path) -> dict[str, str]:
+    """Return `environment` with variables that have programs load libraries, but none that is named
+    by a relative path or lies in one of `repositories` (resolved) or of those in use.
+    """
+    variables = dict(environment)
+    for name in LIBRARY_VARIABLES:
+        separators = "[: ]" if name == "LD_PRELOAD" else "[:;]"
+        entries = [
+            entry
+            for entry in re.split(separators, variables.pop(name, ""))
+            if entry.startswith("/") and not lies_in_repository(Path(entry), *repositories)
+        ]
+        if entries:
+            variables[name] = ":".join(entries)
+    return variables
+
+
+def users_variables() -> dict[str, str]:
+    """Return the variables that the user started fugu with, for the user's own commands and for
+    those in the sandbox.
+    """
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(USERS_VALUE)
+    }
+    for name in LIBRARY_VARIABLES:
+        if (value := os.environ.get(USERS_VALUE + name)) is not None:
+            variables[name] = value
+    return variables
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class UserGit:
         try:
             return run_git(
                 self.top,
-                *(self._programs_off if self.looks_only else ()),
+                *(self.programs_off if self.looks_only else ()),
                 *arguments,
                 environment={**users_environment(), **variables},
                 cwd=self.cwd,
@@ -128,7 +128,8 @@ class UserGit:
         return replace(self, looks_only=False)
 
     @cached_property
-    def _programs_off(self) -> tuple[str, ...]:
+    def programs_off(self) -> tuple[str, ...]:
+        """Options with which git starts no program that the repository's configuration names."""
         return repository_programs_off(self.top, users_environment())
 
 

@@ -25,9 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.errors import StorageError
-from fugu_cli.safety.git_process import LOCAL_VARIABLES
+from fugu_cli.safety.git_process import LOCAL_VARIABLES, settings_variables
 from fugu_cli.safety.paths import GIT_MARKS
-from fugu_cli.safety.programs import find_program
+from fugu_cli.safety.programs import (
+    find_program,
+    users_variables,
+    without_libraries_inside,
+)
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session.events import JobEnded
 from fugu_cli.session.open_work import describe_end
@@ -375,7 +379,11 @@ def _environment(
 ) -> dict[str, str]:
     from fugu_cli.safety.process_cleanup import CALL_VARIABLE
 
-    inherited = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    environment = users_variables()
+    if launch is None or launch.access is None or launch.writes_git:
+        # even a command that only reads, which runs unasked, would load them
+        environment = without_libraries_inside(environment, folder)
+    inherited = {name: value for name, value in environment.items() if name not in DROPPED}
     sandboxed = launch.variables() if launch is not None else {}
     variables = {
         **inherited,
@@ -394,13 +402,7 @@ def _no_bare_repository(folder: Path) -> dict[str, str]:
     """
     if all((folder / name).exists() for name in GIT_MARKS):
         return {}
-    count = os.environ.get("GIT_CONFIG_COUNT", "")
-    index = int(count) if count.isdigit() else 0
-    return {
-        "GIT_CONFIG_COUNT": str(index + 1),
-        f"GIT_CONFIG_KEY_{index}": "safe.bareRepository",
-        f"GIT_CONFIG_VALUE_{index}": "explicit",
-    }
+    return settings_variables("-c", "safe.bareRepository=explicit")
 
 
 MOST_JOBS = 8

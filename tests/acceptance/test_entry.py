@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -52,6 +53,60 @@ def test_another_home_of_python_does_not_lead_it_astray(program: Path, tmp_path:
     environ = {**os.environ, **other}
     done = subprocess.run([program, "--version"], env=environ, capture_output=True, text=True)
     assert done.stdout.startswith("fugu ")
+
+
+@pytest.fixture
+def planted_library(place: Place, tmp_path: Path) -> Path:
+    """A repository with a `libz.so.1` that leaves a mark where a program loads it."""
+    if shutil.which("gcc") is None or sys.platform != "linux":
+        pytest.skip("needs gcc and the loader of Linux")
+    source = tmp_path / "mark.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <fcntl.h>\n"
+        "__attribute__((constructor)) static void mark(void) {\n"
+        '    const char *path = getenv("MARK");\n'
+        "    if (path) open(path, O_CREAT | O_WRONLY, 0644);\n}\n"
+    )
+    library = place.repo / "libz.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+@pytest.mark.parametrize("path", [":", ".", "/opt/lib:", "{repo}", "lib"])
+def test_libraries_of_the_repository_are_not_loaded(
+    path: str, program: Path, place: Place, planted_library: Path, tmp_path: Path
+) -> None:
+    if path == "lib":
+        (place.repo / "lib").symlink_to(".")
+    mark = tmp_path / "mark"
+    environ = {
+        **place.environ(),
+        "PATH": os.environ["PATH"],
+        "MARK": str(mark),
+        "LD_LIBRARY_PATH": path.format(repo=place.repo),
+    }
+    git = ["git", "rev-parse", "HEAD"]
+    subprocess.run(git, cwd=place.repo, env=environ, capture_output=True, check=False)
+    if not mark.exists():
+        pytest.skip("git does not load libz here")
+    mark.unlink()
+    words = [program, "blame", "calc.txt"]
+    done = subprocess.run(words, cwd=place.repo, env=environ, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists()
+
+
+def test_commands_get_the_library_path_that_the_user_has_set(
+    program: Path, place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"))
+    show = Use("bash", {"command": 'echo "libraries=$LD_LIBRARY_PATH"'})
+    server.play("worker", Says("", (show,)), Says("Done."))
+    environ = {**place.environ(), "LD_LIBRARY_PATH": "/opt/lib:build"}
+    words = [program, "run", "--trust", "show them"]
+    subprocess.run(words, cwd=place.repo, env=environ, check=False, capture_output=True)
+    (output,) = [event.output for event in place.events() if isinstance(event, ToolRan)]
+    assert "libraries=/opt/lib:build" in output
 
 
 def test_commands_get_the_variables_of_python_that_fugu_itself_ignores(

@@ -78,6 +78,24 @@ def test_gh_is_called_with_what_an_agent_wrote_once_the_branch_is_pushed(
     assert list(place.folder.rglob("owned")) == []
 
 
+def test_git_that_gh_starts_runs_no_program_of_the_repository(
+    place: Place, server: Loopback
+) -> None:
+    prepared(place, server, "gh")
+    monitor, mark = place.folder / "monitor", place.folder / "monitored"
+    monitor.write_text(f"#!/bin/sh\necho x > {mark}\n")
+    monitor.chmod(0o755)
+    (place.folder / "bin" / "gh").write_text("#!/bin/sh\nexec git status\n")
+    git(place, "push", "-q", "origin", "work")
+    git(place, "config", "core.fsmonitor", str(monitor))
+    git(place, "status")
+    assert mark.exists(), "git runs what the setting names"
+    mark.unlink()
+    done = place.fugu("pr", "--yes", "--push")
+    assert done.code == 0, done.err
+    assert not mark.exists()
+
+
 def test_glab_is_called_for_gitlab(place: Place, server: Loopback) -> None:
     prepared(place, server, "gh", "glab", host="gitlab")
     assert place.fugu("pr", "--yes", "--push", "--title", "My own").code == 0

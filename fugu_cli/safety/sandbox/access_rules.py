@@ -276,9 +276,10 @@ def _mounted(proc: Path) -> Iterator[str]:
 def _working(proc: Path) -> set[Path]:
     """Return the working folders of the processes whose folders are readable."""
     folders = set()
-    for entry in proc.glob("[0-9]*/cwd"):
-        with contextlib.suppress(OSError):
-            folders.add(entry.readlink())
+    for entry in _entries(proc):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                folders.add((entry / "cwd").readlink())
     return folders
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.formatting import flatten, sanitize, sanitize_for_screen
-from fugu_cli.safety.programs import find_program, program_environment
+from fugu_cli.safety.programs import find_program, program_environment, users_variables
 from fugu_cli.system import temp_dirs
 from fugu_cli.system.processes import reap
 from fugu_cli.ui.blocks import NoteBlock
@@ -141,7 +141,7 @@ class UserShell:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
+                env={**users_variables(), "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
             )
         except (OSError, ValueError) as error:  # a ValueError: it holds a NUL
             why = error.strerror if isinstance(error, OSError) else str(error)
