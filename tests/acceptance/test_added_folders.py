@@ -80,8 +80,10 @@ def test_without_the_flag_the_folder_is_outside(
     place.configure(Agent("m"))
     server.play("m", Says("", calls(other)), Says("Done."))
     place.fugu("run", "look")
-    # the rm runs, in a /tmp of its own where the file is not
-    assert permitted(place) == [False, False, True, False]
+    # the commands run, in a /tmp of their own where the file is not
+    assert permitted(place) == [False, True, True, False]
+    shown = [event for event in place.events() if isinstance(event, ToolRan)]
+    assert "No such file" in shown[0].output
     assert sorted(path.name for path in other.iterdir()) == ["AGENTS.md", "notes.txt"]
 
 

@@ -476,7 +476,7 @@ def test_a_keyring_without_a_usable_backend_is_left_alone(place: Place, priority
 def test_the_first_session_of_the_embedded_models_names_the_login_and_later_ones_do_not() -> None:
     store = Store(Config().cache)
     store.folder.mkdir(parents=True)
-    for model in store.known:
+    for model in store.models:
         file = store.folder / model.filename
         file.touch()
         noted = {"size": 0, "mtime_ns": file.stat().st_mtime_ns, "sha256": model.sha256}
