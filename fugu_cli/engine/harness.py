@@ -318,12 +318,12 @@ def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
     """
     if turn.assigned.in_copy:
         return False
-    step = (turn.assigned.plan, turn.assigned.step)
+    plan, step = turn.assigned.plan, turn.assigned.step
     for earlier in state.request.turns:
         if earlier.number >= turn.number:
             continue
         is_kept = earlier.changes and not is_left_out(earlier, state.request.merges)
-        if is_kept and state.request.is_of_step(earlier, step):
+        if is_kept and state.request.is_of_step(earlier, plan, step):
             return True
     return False
 

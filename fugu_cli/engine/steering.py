@@ -1,5 +1,5 @@
-"""What the user says and changes while a request is running: selects the messages, and the
-permission mode, that a turn's next prompt adds, and words them for the agent. Pure.
+"""Messages and mode changes of the user during a request: selects those that a turn's next prompt
+adds, and words them for the agent. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where and how the program of an MCP server is started.
+"""Starts the program of an MCP server, in the sandbox or outside it.
 
 An agent may write what lies in the repository, so nothing of it runs with the user's rights. A
 server that the repository brings, or whose command line names something in it, starts in the
@@ -43,8 +43,8 @@ REFUSED = (
 
 @dataclass(frozen=True)
 class ServerRules:
-    """What the starts of a session's servers follow. `online`: the names of servers that reach the
-    network in the sandbox. `code`: what the user trusted, None where nothing was.
+    """The conditions under which a session's servers start. `online`: the names of servers that
+    reach the network in the sandbox. `code`: what the user trusted, None where nothing was.
     """
 
     sandbox: Sandbox | None = None

@@ -16,7 +16,7 @@ from pathlib import Path
 from fugu_cli.safety.paths import expand_home, inside, is_file, is_folder, real_path
 
 _PIECES = re.compile(r"[\s;&|()<>'\"=:,]+")
-"""What stands between the paths of a word, which may be a whole command line (`sh -c`)."""
+"""Characters between the paths of a word, which may be a whole command line (`sh -c`)."""
 _DEPENDENCIES = frozenset({"node_modules", ".venv", "venv", "site-packages"})
 """Folders whose programs run code that lies in other folders."""
 _NOT_CODE = frozenset({".git", "__pycache__"})

@@ -496,16 +496,17 @@ class RequestState:
         """The turn of a workflow whose words the user gets."""
         return turn_for_user(self.workflows, self.merges, self.turns)
 
-    def is_of_step(self, turn: Turn, step: tuple[int, int]) -> bool:
-        """Return whether a turn worked on this step, given by its plan and index, or on a step of
-        the workflow inside it.
+    def is_of_step(self, turn: Turn, plan: int, step: int) -> bool:
+        """Return whether a turn worked on a step of a plan, or on a step of the workflow inside
+        it.
         """
-        plan, index = turn.assigned.plan, turn.assigned.step
-        while (plan, index) != step:
-            within = next((f.planned.within for f in self.workflows if f.number == plan), None)
-            if within is None:
+        within = {flow.number: flow.planned.within for flow in self.workflows}
+        own_plan, own_step = turn.assigned.plan, turn.assigned.step
+        while (own_plan, own_step) != (plan, step):
+            outer = within.get(own_plan)
+            if outer is None:
                 return False
-            plan, index = within
+            own_plan, own_step = outer
         return True
 
     # Files

@@ -278,19 +278,20 @@ def _divided_part(request: RequestState, assignment: Assigned, merges: Sequence[
         else:
             instruction = as_data(workflow.planned.steps[index].instruction)
             reports.append(f"{name}: {instruction}\n{what_became_of(workflow, index)}")
-        reports += _changes_by_agent(request, (workflow.number, index), merges)
+        reports += _changes_by_agent(request, workflow.number, index, merges)
     return prompts.fill(prompts.load("conductor/divided"), reports="\n".join(reports))
 
 
 def _changes_by_agent(
-    request: RequestState, step: tuple[int, int], merges: Sequence[Merged]
+    request: RequestState, plan: int, step: int, merges: Sequence[Merged]
 ) -> list[str]:
     """Return a sentence on the files that each agent changed in a step, or in the steps into which
     it was divided.
     """
     paths: dict[str, set[str]] = {}
     for turn in request.turns:
-        if turn.changes and not is_left_out(turn, merges) and request.is_of_step(turn, step):
+        is_kept = turn.changes and not is_left_out(turn, merges)
+        if is_kept and request.is_of_step(turn, plan, step):
             paths.setdefault(turn.assigned.agent, set()).update(c.path for c in turn.changes)
     return [f"`{agent}` changed {', '.join(sorted(paths[agent]))}." for agent in paths]
 
