@@ -4,7 +4,7 @@ Everything that an agent or a tool wrote passes through formatting.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fugu_cli.formatting import (
     duration,
@@ -105,12 +105,20 @@ FAILURE_WORDS = {
 """Kinds of an agent's failure in a few words."""
 
 
-def unavailable_text(agents: Mapping[str, Exclusion]) -> str:
-    """Return agents that failed, with the kind of their failure: `rate limited: haiku, gpt`."""
+def unavailable_text(
+    agents: Mapping[str, Exclusion], seconds_left: Iterable[tuple[str, float]] = ()
+) -> str:
+    """Return agents that failed, with the kind of their failure and the seconds until they may be
+    asked again, where these are known: `rate limited: haiku (28 s left), gpt`.
+    """
+    left = dict(seconds_left)
     by_failure: dict[str, list[str]] = {}
     for name, exclusion in agents.items():
         if exclusion.kind in FAILURE_WORDS:
-            by_failure.setdefault(FAILURE_WORDS[exclusion.kind], []).append(escape_invisible(name))
+            shown = escape_invisible(name)
+            if name in left:
+                shown += f" ({remaining_time(left[name])} left)"
+            by_failure.setdefault(FAILURE_WORDS[exclusion.kind], []).append(shown)
     return ", ".join(f"{failure}: {', '.join(names)}" for failure, names in by_failure.items())
 
 

@@ -16,6 +16,7 @@ from fugu_cli.providers.circuit_breaker import COOLDOWN_SECONDS, SHORT_WAIT, Cir
 from fugu_cli.session import spending
 from fugu_cli.session.events import (
     BUDGET,
+    Assigned,
     BudgetLeft,
     Exclusion,
     Failed,
@@ -91,8 +92,10 @@ async def decide(
     while True:
         record_exclusions(log, breaker, over_budget, next_try)
         decision = await team.coordinator.decide(read(log.state))
-        if breaker is None or not _ends_for_want_of_agents(log, team, decision):
+        if breaker is None:
             return decision
+        if not _ends_for_want_of_agents(log, team, decision):
+            return _with_seconds_left(decision, log, breaker)
         next_try = _next_try(log, team, breaker, over_budget, seconds_left)
         if next_try is None:
             return decision
@@ -101,6 +104,15 @@ async def decide(
             await limit.sleep(next_try.seconds)
             seconds_left -= next_try.seconds
         breaker.try_early(next_try.agent)
+
+
+def _with_seconds_left(decision: Decision, log: Log, breaker: CircuitBreaker) -> Decision:
+    """Return the decision with the times at which failed agents may be asked again."""
+    if not isinstance(decision, Assigned):
+        return decision
+    seconds = {name: breaker.seconds(name) for name in log.state.request.failed_agents}
+    left = tuple((name, round(left, 1)) for name, left in seconds.items() if left > 0)
+    return decision.model_copy(update={"seconds_left": left}) if left else decision
 
 
 def _ends_for_want_of_agents(log: Log, team: Team, decision: Decision) -> bool:

@@ -585,6 +585,8 @@ class Assigned(Value):
     """
     slot: Literal["", "cheap", "middle", "strong"] = ""
     """The agent's slot, where the cascade decided."""
+    seconds_left: tuple[tuple[str, float], ...] = ()
+    """Agents that failed, each with the seconds until it may be asked again, where that is known."""
 
     @property
     def why(self) -> str:

@@ -514,7 +514,8 @@ class TraceRows:
         plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
         turn = TurnRow(self._request, event, record.seq, record.seq, record.at, record.at)
         turn.plan, turn.index = plan, len(self.rows)
-        turn.unavailable = event_text.unavailable_text(self._state.failed_agents)
+        failed_agents = self._state.failed_agents
+        turn.unavailable = event_text.unavailable_text(failed_agents, event.seconds_left)
         if plan is not None:
             plan.steps.setdefault(event.step, []).append(turn)
         self._open[event.turn] = turn

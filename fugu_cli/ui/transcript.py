@@ -510,7 +510,8 @@ class Transcript:
                 name: why
                 for name, why in self._request.failed_agents.items()
                 if name not in shown  # those have a line of their own
-            }
+            },
+            event.seconds_left,
         )
         if self.placed.retractable is None and not event.plan:
             self.placed.retractable = len(self.blocks)

@@ -29,6 +29,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
+from fugu_cli.ui.trace_rows import TraceRows
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
 B = Member(name="b", provider="openai", model="m", slot="strong")
@@ -98,6 +99,12 @@ def test_an_agent_that_is_unavailable_is_masked_with_the_reason_and_the_next_bes
     assert log.events[-1] == Masked(
         agents=(("a", Exclusion(kind="overloaded", message="retrying in 5 s")),)
     )
+    assert decision.seconds_left == (("a", 5.0),)
+    log.append(decision)
+    rows = TraceRows()
+    for record in log.records:
+        rows.add_item(record)
+    assert rows.rows[-1].unavailable == "server overloaded: a (5 s left)"
 
 
 def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> None:
