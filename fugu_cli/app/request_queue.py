@@ -318,8 +318,9 @@ class RequestQueue:
         self.changed()
 
     async def submit(self, typed: QueuedRequest) -> None:
-        """Run a request now, or after the running one. Returns when nothing is left to do. An open
-        question about a plan is withdrawn: the request is the answer to it.
+        """Run a request and those that are queued meanwhile. While another one runs, or before the
+        session is open, queue it and return at once. An open question about a plan is withdrawn:
+        the request is the answer to it.
         """
         self._withdraw_plan_question()
         if self.running or self.session is None:

@@ -463,7 +463,7 @@ LARGEST_TOKEN_LIMIT = 2**31 - 1
 """The largest limit in tokens that a request may name: servers read it as a 32-bit number."""
 
 
-def token_limit(name: str, sent: int | None, fallback: int) -> int:
+def token_limit(name: str, sent: int | None, fallback: int = 0) -> int:
     """Return the value of the parameter `name`, a limit in tokens, or `fallback` if it was not
     sent. Raises RequestRefused (400).
     """

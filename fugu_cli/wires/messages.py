@@ -577,7 +577,7 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         messages=messages,
         tools=tools,
         sampling=RequestSampling(
-            max_tokens=token_limit("max_tokens", payload.max_tokens, payload.max_tokens),
+            max_tokens=token_limit("max_tokens", payload.max_tokens),
             temperature=payload.temperature,
             stop=tuple(stop for stop in payload.stop_sequences or [] if stop),
             choice=_parse_tool_choice(payload.tool_choice, tool_names),
