@@ -118,7 +118,7 @@ async def driven(
 
 def timeless(events: list[Event]) -> list[Event]:
     """Facts without what the clock said."""
-    clocks = {"seconds": 0.0, "milliseconds": {}}
+    clocks = {"seconds": 0.0, "milliseconds": {}, "seconds_left": ()}
     return [
         type(event).model_validate({**event.model_dump(), **_there(event, clocks)})
         for event in events
