@@ -155,6 +155,7 @@ _DATABASES = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _WHOLE_REPOSITORY = names_of("* . ./ ./* .* */ ** .[!.]*")
 _IN_ADDED_FOLDER = "in an added folder undo restores only what fugu's own tools changed"
 _LOOPBACK = re.compile(r"(?:https?://)?(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?(?:[/?#]|$)")
+_GREP_PATTERNS = ("-e", "-f", "--regexp", "--file")
 _FIND_PATTERNS = names_of("-name -iname -path -ipath -wholename -iwholename -regex -iregex")
 _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
 
@@ -258,9 +259,16 @@ def _stays_inside(command: Command, surroundings: _Surroundings) -> bool:
         targets = arguments[1:] if re.match(r"-[A-Z0-9]+$", arguments[0]) else arguments
         return bool(targets) and surroundings.own_jobs.issuperset(targets)
     if command.name in {"curl", "wget"} and surroundings.private_tmp:
-        are_loopback = [bool(_LOOPBACK.match(word)) for word in arguments]
-        others = [word for word, is_one in zip(arguments, are_loopback, strict=True) if not is_one]
-        return any(are_loopback) and not any("://" in word for word in others)
+        has_loopback = False
+        before = ""
+        for word in arguments:
+            may_be_value = before.startswith("-") and before not in _PLAIN_OPTIONS
+            if _LOOPBACK.match(word):
+                has_loopback = True
+            elif "://" in word or not (word.startswith("-") or may_be_value):
+                return False
+            before = word
+        return has_loopback
     return False
 
 
@@ -397,14 +405,16 @@ def named_files(command: Command) -> list[tuple[Word, bool]]:
     writes = writes_arguments(command)
     program = READERS.get(command.name)
     only_texts = program is not None and program.operands == "texts"
-    words = [] if only_texts else list(command.words[1:])
-    for index in _exclusions(command):
-        words[index] = Word("")
-    named = [(word, writes) for word in words if word.text]
+    exclusions = _exclusions(command)
+    named = [
+        (word, writes)
+        for index, word in enumerate(command.words[1:])
+        if not only_texts and index not in exclusions
+    ]
     return named + [(redirect.target, redirect.writes) for redirect in command.redirects]
 
 
-def _exclusions(command: Command) -> list[int]:
+def _exclusions(command: Command) -> Sequence[int]:
     """Return the indexes of the arguments that say which files the command leaves alone."""
     arguments = command.arguments
     exclusions = [
@@ -423,18 +433,22 @@ def _exclusions(command: Command) -> list[int]:
         has_arguments("-v", arguments) or "--invert-match" in arguments
     ):
         operands = [index for index, word in enumerate(arguments) if not word.startswith("-")]
-        exclusions += operands[:1]
+        is_in_option = any(has_arguments(option, arguments) for option in _GREP_PATTERNS)
+        exclusions += [] if is_in_option else operands[:1]
     return exclusions
 
 
 def _is_pruned(expression: Sequence[str]) -> bool:
-    """Return whether an expression of find begins with alternatives that `-prune` leaves out."""
+    """Return whether an expression of find begins with alternatives that `-prune -o` leaves out."""
     rest = list(expression)
     while len(rest) > 2 and rest[0] in _FIND_PATTERNS:
         rest = rest[2:]
         if rest[0] in {"-o", "-or"}:
             rest = rest[1:]
-    return rest[:1] == ["-prune"] or rest[:2] == [")", "-prune"]
+    if rest[:1] == [")"]:
+        rest = rest[1:]
+    after = rest[2:] if rest[1:2] == [")"] else rest[1:]
+    return rest[:1] == ["-prune"] and after[:1] in (["-o"], ["-or"])
 
 
 def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
