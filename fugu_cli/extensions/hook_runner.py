@@ -239,8 +239,11 @@ class HookRunner:
         runs only if all files that its commands run are as the user trusted them.
         """
         confined = hook.own or await asyncio.to_thread(_is_confined, workspace)
-        if not confined and not self._runs_what_was_trusted(hook, real_path(workspace.root)):
-            return HookAnswer(fault=NOT_CONFINED, unsure=True)
+        if not confined:
+            root = real_path(workspace.root)
+            # in a thread: it reads all files beside those that the hook names
+            if not await asyncio.to_thread(self._runs_what_was_trusted, hook, root):
+                return HookAnswer(fault=NOT_CONFINED, unsure=True)
         more = {} if confined else NO_COMPILED_FILES
         return await _run_command(hook, hook_input, workspace, more)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -75,10 +76,12 @@ def _folder_hash(folder: Path, root: Path) -> str:
     count = size = 0
     try:
         for path in _files(folder):
-            content = path.read_bytes()
-            count, size = count + 1, size + len(content)
-            if path.is_symlink() or count > MOST_FILES or size > MOST_BYTES:
+            status = path.lstat()
+            count, size = count + 1, size + status.st_size
+            # only a file's content can be compared; a link may lead to a device without an end
+            if not stat.S_ISREG(status.st_mode) or count > MOST_FILES or size > MOST_BYTES:
                 return UNKNOWN
+            content = path.read_bytes()
             name = os.fsencode(path.relative_to(folder))
             digest.update(b"%d %s %d " % (len(name), name, len(content)))
             digest.update(content)

@@ -5,6 +5,7 @@ is left behind.
 import asyncio
 import codecs
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -397,6 +398,29 @@ def test_without_a_sandbox_a_repositorys_hook_runs_only_what_is_as_it_was_truste
     assert ((tmp_path / "ran").exists(), (root / "made.txt").exists()) == (runs, runs)
     refused = "no sandbox holds here, and it is not known whether an agent changed what it runs"
     assert (refused in play.permitted()[0][2]) is not runs
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link to a device"])
+def test_without_a_sandbox_a_hook_beside_what_has_no_end_is_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    root = tmp_path / "repo"
+    repository(root)
+    (root / "tools").mkdir()
+    (root / "tools/ok.sh").write_text("true\n")
+    (root / ".agents").mkdir()
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "sh tools/ok.sh"}]}]}
+    (root / ".agents/hooks.json").write_text(json.dumps({"hooks": hooks}))
+    data = tmp_path / "data"
+    trust.trust(data, root)
+    if kind == "a pipe":
+        os.mkfifo(root / "tools/endless")
+    else:
+        (root / "tools/endless").symlink_to("/dev/zero")
+    (own,) = read_hooks(tmp_path / "home", root, trusted=True).hooks
+    play = Play(tmp_path, (own,), code=trust.trusted_code(data, root))
+    play.run()
+    assert "no sandbox holds here" in play.permitted()[0][2]
 
 
 @pytest.mark.parametrize(
