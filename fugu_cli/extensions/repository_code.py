@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fugu_cli.safety.paths import expand_home, inside, is_file, is_folder, real_path
+from fugu_cli.system.resolved_files import read_resolved
 
 _PIECES = re.compile(r"[\s;&|()<>'\"=:,]+")
 """Characters between the paths of a word, which may be a whole command line (`sh -c`)."""
@@ -72,16 +72,15 @@ def _folder_hash(folder: Path, root: Path) -> str:
     below_root = folder.relative_to(root).parts
     if not _DEPENDENCIES.isdisjoint(below_root) or is_file(folder.parent / "pyvenv.cfg"):
         return UNKNOWN
+    folder = real_path(folder)
     digest = hashlib.sha256()
     count = size = 0
     try:
         for path in _files(folder):
-            status = path.lstat()
-            count, size = count + 1, size + status.st_size
-            # only a file's content can be compared; a link may lead to a device without an end
-            if not stat.S_ISREG(status.st_mode) or count > MOST_FILES or size > MOST_BYTES:
+            count, size = count + 1, size + path.lstat().st_size
+            if count > MOST_FILES or size > MOST_BYTES:
                 return UNKNOWN
-            content = path.read_bytes()
+            content = read_resolved(path)  # not of a link, a pipe or a device
             name = os.fsencode(path.relative_to(folder))
             digest.update(b"%d %s %d " % (len(name), name, len(content)))
             digest.update(content)
