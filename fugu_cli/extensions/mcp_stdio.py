@@ -1,8 +1,8 @@
 """The transport to a server's process: one JSON message a line, in both directions.
 
-Below mcp_client.py; mcp_start.py says how it is started. The launcher of commands starts the
-process, so that it ends with the session even when fugu is killed. Output that is not a message is dropped; the end of
-it is kept for the user.
+Below mcp_client.py; mcp_start.py says how the process is started. The launcher of commands starts
+it, so that it ends with the session even when fugu is killed. Output that is not a message is
+dropped; the end of it is kept for the user.
 """
 
 from __future__ import annotations
