@@ -94,9 +94,9 @@ def _record_lost_work(log: Log, lost: Sequence[Turn]) -> None:
     """Record the turns whose worktrees are gone as cut, and the steps that chose among them."""
     numbers = {turn.number for turn in lost}
     for turn in log.state.request.turns:
+        sees = turn.assigned.sees if isinstance(turn.assigned.sees, tuple) else ()
         is_chooser = bool(turn.assigned.plan) and not turn.changes
-        saw_lost_work = any(number in turn.assigned.sees for number in numbers)
-        if turn.number in numbers or (is_chooser and saw_lost_work):
+        if turn.number in numbers or (is_chooser and not numbers.isdisjoint(sees)):
             log.append(Interrupted(turn=turn.number, reason="a worktree is gone"))
 
 

@@ -16,7 +16,7 @@ from fugu_cli.engine import parallel_turns
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.session import store
-from fugu_cli.session.events import Asked, Finished, Interrupted, Merged
+from fugu_cli.session.events import Asked, Assigned, Finished, Interrupted, Merged
 from fugu_cli.session.log import Log
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.workspace import Workspace
@@ -80,6 +80,21 @@ def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(
     assert isinstance(merged, Merged)
     assert (merged.chosen, [change.path for change in merged.changes]) == (2, ["calc.txt"])
     assert (tmp_path / "repo" / "calc.txt").read_text() == "fixed by b\n"
+    log.close()
+
+
+def test_work_that_is_gone_is_said_beside_a_turn_outside_the_plan(tmp_path: Path) -> None:
+    log = Log.create(tmp_path / "s.jsonl")
+    found, _ = cut_while_choosing(tmp_path, log)
+    with pytest.raises(Cut):
+        found.run("fix the tests", judged=True)
+    log.append(Assigned(turn=4, agent="a", role="worker", by="cascade"))
+    log.append(Interrupted(turn=4, reason="it was cut"))
+    shutil.rmtree(store.worktrees_folder(tmp_path, log.path) / "1-1-1")
+    workspace = Workspace(tmp_path / "repo", tmp_path / "snapshots" / "repo")
+    group = log.state.request.turns[:2]
+    with pytest.raises(StorageError, match=r"the work of turn 1 \(a\) is gone"):
+        asyncio.run(parallel_turns.ensure_worktrees(log, workspace, group))
     log.close()
 
 
