@@ -96,30 +96,37 @@ def test_libraries_of_the_repository_are_not_loaded(
     assert not mark.exists()
 
 
-def test_commands_get_the_library_path_that_the_user_has_set(
-    program: Path, place: Place, server: Loopback
+@pytest.mark.parametrize(
+    ("variables", "command", "printed"),
+    [
+        (
+            {"LD_LIBRARY_PATH": "/opt/lib:build"},
+            'echo "libraries=$LD_LIBRARY_PATH"',
+            "libraries=/opt/lib:build",
+        ),
+        (
+            {"PYTHONPATH": "src", "PYTHONHOME": "/opt/python"},
+            'echo "path=$PYTHONPATH home=$PYTHONHOME"',
+            "path=src home=/opt/python",
+        ),
+    ],
+    ids=["libraries", "python"],
+)
+def test_commands_get_the_variables_that_fugu_itself_ignores(
+    variables: dict[str, str],
+    command: str,
+    printed: str,
+    program: Path,
+    place: Place,
+    server: Loopback,
 ) -> None:
     place.configure(Agent("worker"))
-    show = Use("bash", {"command": 'echo "libraries=$LD_LIBRARY_PATH"'})
-    server.play("worker", Says("", (show,)), Says("Done."))
-    environ = {**place.environ(), "LD_LIBRARY_PATH": "/opt/lib:build"}
+    server.play("worker", Says("", (Use("bash", {"command": command}),)), Says("Done."))
     words = [program, "run", "--trust", "show them"]
+    environ = {**place.environ(), **variables}
     subprocess.run(words, cwd=place.repo, env=environ, check=False, capture_output=True)
     (output,) = [event.output for event in place.events() if isinstance(event, ToolRan)]
-    assert "libraries=/opt/lib:build" in output
-
-
-def test_commands_get_the_variables_of_python_that_fugu_itself_ignores(
-    program: Path, place: Place, server: Loopback
-) -> None:
-    place.configure(Agent("worker"))
-    show = Use("bash", {"command": 'echo "path=$PYTHONPATH home=$PYTHONHOME"'})
-    server.play("worker", Says("", (show,)), Says("Done."))
-    environ = {**place.environ(), "PYTHONPATH": "src", "PYTHONHOME": "/opt/python"}
-    words = [program, "run", "--permission-mode", "yolo", "--trust", "show them"]
-    subprocess.run(words, cwd=place.repo, env=environ, check=False, capture_output=True)
-    (output,) = [event.output for event in place.events() if isinstance(event, ToolRan)]
-    assert "path=src home=/opt/python" in output
+    assert printed in output
 
 
 def test_the_folder_of_snapshots_is_open_to_its_owner_alone(place: Place, server: Loopback) -> None:
