@@ -321,7 +321,8 @@ def _write_outcomes(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
                 make_executable(outcome.path, outcome.executable)
     except (OSError, StorageError) as error:
         for earlier in reversed(written):
-            with contextlib.suppress(OSError):  # a link has taken its place: nothing is put there
+            # where a link has taken its place, or the disk refuses this too, the others go on
+            with contextlib.suppress(OSError, StorageError):
                 _write_content(earlier, earlier.old, workspace)
         if isinstance(error, StorageError):
             raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fugu_cli.errors import StorageError
 from fugu_cli.tools.apply_patch import apply_hunks
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
 from fugu_cli.tools.workspace import Workspace
@@ -446,3 +448,24 @@ def test_a_file_that_cannot_be_written_is_named_and_the_others_are_put_back(plai
         "b.py/c.py cannot be written: Not a directory.\nNothing was changed.",
     )
     assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]
+
+
+def test_where_the_disk_refuses_more_than_one_file_the_others_are_taken_back(
+    plain: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = plain({"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n"})
+    write = Workspace.write
+    is_full = False
+
+    def fills(self: Workspace, path: Path, data: bytes, mode: int | None = None) -> None:
+        nonlocal is_full
+        is_full = is_full or path.name == "c.txt"
+        if is_full and path.name != "a.txt":
+            raise StorageError(f"{path.name} could not be written", hint="make room")
+        write(self, path, data, mode)
+
+    monkeypatch.setattr(Workspace, "write", fills)
+    hunks = "".join(f"*** Update File: {n}.txt\n@@\n-{n}\n+{n}{n}\n" for n in "abc")
+    with pytest.raises(StorageError, match=r"c\.txt could not be written"):
+        use(workspace, "apply_patch", patch=f"*** Begin Patch\n{hunks}*** End Patch")
+    assert texts(workspace) == {"a.txt": "a\n", "b.txt": "bb\n", "c.txt": "c\n"}
