@@ -166,7 +166,7 @@ def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
 
 
 def decision_why(event: Assigned, reason: str, unavailable: str = "") -> str:
-    """Return why an agent acts, as in `solves 78% of bug fixes (31 outcomes), ~$0.12 a turn`, or of
+    """Return why an agent acts, as in `solves 78% of bug fixes (31 outcomes), $0.12 a turn`, or of
     a head that has no success rates `p=.55, then middle .30`. `unavailable` are agents that could
     not act (`unavailable_text`).
     """

@@ -75,10 +75,10 @@ async def lease_server(
 ) -> Lease:
     """Lease a server for an embedded model or a GGUF file, with room for at least `context` tokens.
 
-    Use it as `async with await lease_server(...)`, or close it. All leases of the same model and context
-    share it, in every process. `idle` (seconds) counts only if this call starts the server. Raises
-    ModelFileError (missing, or llama.cpp cannot load it) and InfrastructureError (no server can be
-    started).
+    Use it as `async with await lease_server(...)`, or close it. All leases of the same model and
+    context share it, in every process. `idle` (seconds) counts only if this call starts the server.
+    Raises ModelFileError (missing, or llama.cpp cannot load it) and InfrastructureError (no server
+    can be started).
     """
     cache, context = cache or default_cache(), -(-max(context, 1) // STEP) * STEP
     model = Store(cache).resolve(name_or_path)

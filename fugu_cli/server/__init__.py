@@ -21,10 +21,9 @@ class ListenAddress:
     """The address and token of an endpoint.
 
     Port 0 means any free port. `grace` is the number of seconds that running answers may take after
-    a stop. `origins` are web pages that may use the endpoint besides its own, as `https:
-
-    host:port`. With `web`, the web page is served too: under `web_origin` by a proxy with TLS, else
-    for this machine alone.
+    a stop. `origins` are web pages, as `https://host:port`, that may use the endpoint besides its
+    own. With `web`, the web page is served too: under `web_origin` by a proxy with TLS, else for
+    this machine alone.
     """
 
     host: str = "127.0.0.1"

@@ -235,8 +235,8 @@ def request_lines(
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return a line like `● worker coder  should solve 61% of bug fixes, ~$0.12 a turn`. A reason that does
-    not fit goes on below it.
+    """Return a line like `● worker coder  should solve 61% of bug fixes, about $0.12 a turn`. A reason
+    that does not fit goes on below it.
     """
     assigned = block.assigned
     left: list[StyledPart] = [
