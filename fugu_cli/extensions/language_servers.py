@@ -163,7 +163,9 @@ def usable_servers(
         return "diagnostics: no language server runs before you run `fugu trust` here"
     if not installed_servers(root, own, confined=sandbox is not None):
         return "diagnostics: no language server is on PATH"
-    return LanguageServers(root, sandbox.for_servers() if sandbox is not None else None, own)
+    if sandbox is not None:
+        sandbox = sandbox.for_servers("servers", network=False)
+    return LanguageServers(root, sandbox, own)
 
 
 class LanguageServers:

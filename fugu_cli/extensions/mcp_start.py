@@ -83,7 +83,7 @@ def plan_start(name: str, settings: StdioServer, root: Path, rules: ServerRules)
         return ServerStart(words, _outside(real_root), environment)
     if rules.sandbox is not None:
         network = rules.sandbox.settings.network or name in rules.online
-        sandbox = rules.sandbox.for_repository_servers(network=network)
+        sandbox = rules.sandbox.for_servers("mcp-servers", network=network)
         launch = sandbox.launch("", read_only=True)
         if launch.access is not None:
             variables = _confined_environment(settings.env, environment, launch)

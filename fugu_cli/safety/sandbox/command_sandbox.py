@@ -219,18 +219,13 @@ class Sandbox:
         settings = replace(self.settings, readable=readable)
         return Sandbox(root, self._store, settings, self._own)
 
-    def for_servers(self) -> Sandbox:
-        """Return one for programs that fugu itself starts beside commands: without network and
-        without what the user opened to commands, its caches in a folder that no command writes."""
-        settings = SandboxSettings(self.settings.mode, readable=self.settings.readable)
-        return Sandbox(self.root, self._store / "servers", settings, self._own)
-
-    def for_repository_servers(self, *, network: bool) -> Sandbox:
-        """Return one for MCP servers of the repository. Like `for_servers`; the network is the
-        user's choice for each."""
+    def for_servers(self, name: str, *, network: bool) -> Sandbox:
+        """Return one for programs that fugu itself starts beside commands, without what the user
+        opened to commands. Its caches are in a folder `name` that no command writes.
+        """
         mode, readable = self.settings.mode, self.settings.readable
         settings = SandboxSettings(mode, network=network, readable=readable)
-        return Sandbox(self.root, self._store / "mcp-servers", settings, self._own)
+        return Sandbox(self.root, self._store / name, settings, self._own)
 
     @property
     def cache(self) -> Path:
